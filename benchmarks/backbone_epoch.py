@@ -28,7 +28,7 @@ KINDS = ("mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii")
 
 
 def tables(nodes: int, edges: int, features: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return edges, features and labels of a graph whose edges mostly join a class."""
+    """Return edges, features and labels of a homophilous graph."""
     rng = np.random.default_rng(0)
     label = rng.integers(0, 6, nodes)
     u, v = rng.integers(0, nodes, (2, 4 * edges))

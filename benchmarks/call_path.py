@@ -25,11 +25,11 @@ ROOT = Path(hopstate.__file__).parent
 
 
 class FirstStep(BaseException):
-    """The optimizer is about to make its first step."""
+    """Raised before the first step of the optimizer."""
 
 
 class CallPath:
-    """A profiler that notes files of the package.
+    """A profiler that records files of the package.
 
     files: first entered first.
     switches: calls whose file differs from that of the call before.
@@ -42,7 +42,7 @@ class CallPath:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        # module and class bodies are no functions: only functions have fast locals
+        # module and class bodies are not functions: only functions have fast locals
         if event != "call" or not code.co_flags & inspect.CO_OPTIMIZED or not code.co_filename.startswith(str(ROOT)):
             return
         if code.co_filename not in self.files and importing(frame):

@@ -1,4 +1,4 @@
-"""What every benchmark shares: the machine line, the gate on green tests, and timing by the median."""
+"""Shared by all benchmarks: the machine line, the check of green tests, and timing by the median."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def machine() -> str:
 def require_green(*tests: str) -> None:
     """Run the named test files and exit if one fails: no result is printed for wrong code.
 
-    HOPSTATE_UNTESTED=1 in the environment leaves them out, and says so: whether a script runs, not what it measures.
+    HOPSTATE_UNTESTED=1 in the environment skips them with a note: for smoke runs, not for measurements.
     """
     if os.environ.get("HOPSTATE_UNTESTED") == "1":
         print("UNTESTED: a smoke run, do not keep its results")
@@ -53,9 +53,9 @@ def median_time(
     warmup: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Median seconds of work() after warmup calls; waits for the GPU where there is one.
+    """Median seconds of work() after warmup calls; waits for the GPU if there is one.
 
-    clock=time.process_time leaves out what other programs take from a busy machine (one thread only).
+    clock=time.process_time excludes other programs on a busy machine (one thread only).
     """
     wait = torch.cuda.synchronize if torch.cuda.is_available() else (lambda: None)
     times = []

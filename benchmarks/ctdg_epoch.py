@@ -30,7 +30,7 @@ from hopstate.training.tasks.link import LinkTask
 
 
 def epoch_seconds(task: LinkTask, windows: int | None = None) -> tuple[float, float, int]:
-    """Return seconds on the wall and of the processor, and windows, of the first windows of an epoch of training."""
+    """Return wall time, CPU time and number of the first windows of a training epoch."""
     optimizer = torch.optim.Adam(task.model.parameters(), 1e-3)
     wall, cpu, count = time.perf_counter(), time.process_time(), 0
     for batch in itertools.islice(task.batches(0), windows):
@@ -43,7 +43,7 @@ def epoch_seconds(task: LinkTask, windows: int | None = None) -> tuple[float, fl
 
 
 def main() -> None:
-    """Measure one data set."""
+    """Measure one dataset."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", help="a name, or a file of events")
     parser.add_argument("--order", type=int, default=1)

@@ -25,13 +25,13 @@ from hopstate.cli.compare import numbers
 from hopstate.io.files import write_text
 from hopstate.training.run_folder import RunFolder
 
-# longest path → the bias of its first step: the memory has to outlast the path
+# longest path → the bias of its first step: the memory must outlast the path
 STEP_BIAS = {20: -3.0, 50: -4.0, 100: -5.0, math.inf: -6.0}
 EPOCHS = (5, 10, 20, 35, 50, 75, 100)
 
 
 class Row(NamedTuple):
-    """What a row of the table fixes."""
+    """The settings of a row of the table."""
 
     variant: str
     length: int
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Its run folders' name, without the seed."""
+        """The name of its run folders, without the seed."""
         return f"{self.variant}-L{self.length}-order{self.order}-{self.start}-read{self.read}"
 
     @property
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Run missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", default="ctan")
     parser.add_argument("--lengths", default="3,9,15,20")
@@ -100,7 +100,7 @@ def fit(args: argparse.Namespace, row: Row, seed: int) -> None:
 
 
 def epochs_of(where: Path) -> int:
-    """Return the epochs a run has seen."""
+    """Return the number of finished epochs of a run."""
     metrics = where / "metrics.csv"
     return len(metrics.read_text().splitlines()) - 1 if metrics.is_file() else 0
 
@@ -111,7 +111,7 @@ def accuracy(where: Path, part: str) -> float:
 
 
 def lines(out: Path, rows: list[Row]) -> list[str]:
-    """Return the table: per cent over the seeds that are there."""
+    """Return the table: percent over the finished seeds."""
     table = ["| data | L | order | start | node read | seeds | epochs | validation | test | worst seed |"]
     table.append("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:

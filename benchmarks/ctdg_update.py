@@ -25,7 +25,7 @@ from hopstate.ops.filters.transition import DenseTransition, SparseTransition, T
 from hopstate.streaming.active_batch import ActiveBatch, recent_context
 
 DIM, LAYERS = 32, 2
-LISTED_LIMIT = 512  # active nodes up to which the baseline is run: beyond, it takes minutes
+LISTED_LIMIT = 512  # most active nodes of the baseline, which takes minutes beyond
 
 
 def transition(path: str, c: torch.Tensor, pairs: torch.Tensor, old: int, n: int) -> Transition:
@@ -43,7 +43,7 @@ def step_seconds(path: str, n: int, order: int, *, repeats: int) -> float:
     """Seconds of two layers' update and its gradients: n active nodes, 1.3 n edges, a tenth of them new."""
     rng = np.random.default_rng(n)
     edges = int(1.3 * n)
-    hubs = (n * rng.random(edges) ** 3).astype(np.int64)  # a few nodes meet many
+    hubs = (n * rng.random(edges) ** 3).astype(np.int64)  # a few nodes have many edges
     pairs = torch.from_numpy(np.stack([hubs, rng.integers(0, n, edges)]))
     alpha = torch.tensor([1.0] + [2.0] * order, requires_grad=True)
     H, U = (torch.randn(1, n, DIM, requires_grad=True) for _ in range(2))
@@ -76,7 +76,7 @@ def table(order: int, sizes: list[int]) -> list[tuple[float | None, ...]]:
 
 
 def plot(path: Path, sizes: list[int], found: dict[int, list[tuple[float | None, ...]]]) -> None:
-    """Draw seconds against active nodes, a panel for each order."""
+    """Draw seconds against active nodes, one panel per order."""
 
     def paint(figure: Any) -> None:
         axes = figure.subplots(1, len(found), sharey=True)
@@ -95,7 +95,7 @@ def plot(path: Path, sizes: list[int], found: dict[int, list[tuple[float | None,
 
 
 def stream(events: int, nodes: int, batch: int, neighbors: int, order: int) -> None:
-    """Print events per second of a generated message stream through look-ups and `update`, without gradients."""
+    """Print events per second of a synthetic message stream through queries and `update`, without gradients."""
     messages = generate_messages(MessageConfig(num_nodes=nodes, num_events=events, days=190.0, num_communities=40))
     src, dst, t = messages.src, messages.dst, messages.t
     events = len(src)

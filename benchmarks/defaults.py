@@ -1,11 +1,11 @@
-"""What automatic settings cost on many graphs: validation of every preset, of an MLP and of logistic regression.
+"""Regret of automatic settings on many graphs: validation of every preset, of an MLP and of logistic regression.
 
 Run: python benchmarks/defaults.py --folder DATA [--methods gcn,sage] [--graphs "cora;far-clues"] [--epochs 100]
          [--cells FILE]
 All runs have one width and at most --epochs epochs, and stop after 25 epochs without a better metric. Wide data (1e6
 features in all) get only the presets for many features. Regret is the best preset's metric minus that of the chosen
-one, in points. Test labels choose nothing. --cells keeps finished runs in a file, so that a run that was stopped goes
-on. Graphs whose files are not in --folder are left out.
+one, in points. Test labels select nothing. --cells stores finished runs in a file, so that an interrupted run
+resumes. Graphs without files in --folder are skipped.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def directed_cycle_of_classes(num_nodes: int = 3000, num_classes: int = 4, degre
 
 
 def weighted_blocks(num_nodes: int = 3000, num_classes: int = 4, degree: int = 10, seed: int = 0) -> Graph:
-    """Return a graph whose edges join any classes, with larger weights inside a class."""
+    """Return a graph with edges between any classes, and larger weights inside a class."""
     rng = named_rng(seed)
     y = rng.integers(num_classes, size=num_nodes)
     pairs = rng.integers(num_nodes, size=(degree * num_nodes // 2, 2))
@@ -115,7 +115,7 @@ GENERATED: dict[str, Callable[[], Graph]] = {
     "without-edges": without_edges,
 }
 WIDTH, PATIENCE, WIDE = 64, 25, 1e6
-MAX_LINEAR = 5000  # features with which logistic regression takes minutes
+MAX_LINEAR = 5000  # number of features above which logistic regression takes minutes
 Cell: TypeAlias = tuple[str, str, Callable[[], dict[str, Any]]]
 FEW_LABELS = "cora, 20 per class"
 CHANGES = {"polblogs": polblogs}
@@ -130,7 +130,7 @@ def _split(edges: np.ndarray, x: np.ndarray, y: np.ndarray, name: str, **options
 
 
 def graphs(folder: Path, names: list[str]) -> Mapping[str, tuple[Callable[[], Graph], dict[str, Any]]]:
-    """Return what loads each graph of the suite, and its settings."""
+    """Return a loader and the settings of each graph of the suite."""
     found: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {}
 
     def load(name: str) -> Graph:
@@ -157,7 +157,7 @@ def settings_of(method: str, graph: Graph, settings: Mapping[str, Any]) -> Any:
 
 
 def fitted(method: str, graph: Graph, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the validation metric in percent, the epoch that it chose, and the seconds of training."""
+    """Return the validation metric in percent, the selected epoch, and the seconds of training."""
     with tempfile.TemporaryDirectory() as home:
         start = time.process_time()
         run = fit_config(
@@ -183,7 +183,7 @@ def linear(graph: Graph, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cells(graph: Graph, settings: Mapping[str, Any], methods: list[str], epochs: int) -> Iterator[Cell]:
-    """Yield (method, preset, what runs it) of a graph."""
+    """Yield (method, preset, function that runs it) of a graph."""
     wide = graph.num_nodes * graph.num_features > WIDE
     shared = {**settings, "model.dim": WIDTH, "loop.epochs": epochs, "loop.patience": PATIENCE}
     if graph.num_features < MAX_LINEAR:
@@ -219,7 +219,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def show(rows: list[dict[str, Any]], method: str) -> None:
-    """Print the table of a method: a row for each graph, and the mean regret."""
+    """Print the table of a method: one row per graph, and the mean regret."""
     names = list(dict.fromkeys(row["graph"] for row in rows))
     print(f"\n| {method} | logistic | mlp | " + " | ".join(PRESETS) + " | chosen | regret | best epoch | seconds |")
     print("|---" * (len(PRESETS) + 7) + "|")

@@ -1,4 +1,4 @@
-"""DyG-Mamba's ablations (tables 5, 6, 12 and 13 of the paper, and what the paper leaves open) as one table.
+"""DyG-Mamba's ablations (tables 5, 6, 12 and 13 of the paper, and open choices) as one table.
 
 Every variant is a run folder under --out; a finished one is not run again, and more --epochs continue where fewer
 ended. The epoch is selected on validation; test metrics are shown next to validation's and select nothing.
@@ -49,7 +49,7 @@ COLUMNS = ("val_average_precision", "val_new_average_precision", "average_precis
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Run missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="uci")
     parser.add_argument("--seeds", default="0")
@@ -71,12 +71,12 @@ def main() -> None:
 
 
 def folder(out: Path, name: str, seed: int) -> Path:
-    """Return where a variant's run is kept."""
+    """Return the run folder of a variant."""
     return out / f"{name.replace('/', '').replace(' ', '-').replace(':', '')}-{seed}"
 
 
 def fit(args: argparse.Namespace, name: str, seed: int) -> None:
-    """Run a variant to so many epochs, from where an earlier run of it ended."""
+    """Run a variant to a number of epochs, continuing an earlier run."""
     settings = {
         "split__kind": "dyglib",
         "evaluation__protocol": "dyglib",
@@ -93,12 +93,12 @@ def fit(args: argparse.Namespace, name: str, seed: int) -> None:
 
 
 def metrics(where: Path) -> list[str]:
-    """Return the lines of a run's metrics, one an epoch."""
+    """Return the lines of a run's metrics, one per epoch."""
     return (where / "metrics.csv").read_text().splitlines()[1:]
 
 
 def lines(out: Path, names: list[str]) -> Iterator[str]:
-    """Yield the table: per cent, mean and deviation over the seeds that are there."""
+    """Yield the table: percent, mean and deviation over the finished seeds."""
     yield "| variant | seeds | epochs | val AP | val AP, new nodes | test AP | test AP, new nodes |"
     yield "|---|---|---|---|---|---|---|"
     for name in names:

@@ -1,8 +1,8 @@
 """A training step of DyG-Mamba and of DyGFormer (patch size 1) against the length of the histories: seconds and memory.
 
-Four events and as many negatives of a made stream whose histories are full at every length. Each measurement is a
-process of its own; memory is what its steps add to the process (on a GPU, what torch allocates), and one that would
-take more than --gib is left out.
+Four events and as many negatives of a synthetic stream whose histories are full at every length. Each measurement is a
+separate process; memory is the growth of the process (on a GPU, torch's allocation), and measurements above --gib are
+skipped.
 
     OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/dyg_mamba_lengths.py [--lengths 32,128,512,2048] [--plot FILE]
     python benchmarks/dyg_mamba_lengths.py --device cuda --plot FILE
@@ -64,20 +64,20 @@ def main() -> None:
 
 
 def apart(name: str, length: int, args: argparse.Namespace) -> Found:
-    """Measure in a new process; None where memory did not suffice."""
+    """Measure in a new process; None if memory did not suffice."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measured, name, length, args).result()
 
 
 def measured(name: str, length: int, args: argparse.Namespace) -> Found:
-    """Return seconds a step and the GiB that steps add to this process."""
+    """Return seconds per step and the GiB that steps add to this process."""
     rng, events = np.random.default_rng(0), 40 * length
     src, dst = rng.integers(0, 20, (2, events))
     stream = EventStream(src=src, dst=dst, t=np.arange(events, dtype=np.float64), name="full")
     batch = Batch(stream, args.events, length, args.device)
     former = DyGFormer.Config(max_length=length, patch_size=1)
     model = DyGMamba(DyGMambaConfig()) if name == "DyG-Mamba" else DyGFormer(former)
-    most = MAX_TOKENS if name == "DyG-Mamba" else None  # as each trains
+    most = MAX_TOKENS if name == "DyG-Mamba" else None  # as in training
     step, before = stepper(model.to(args.device), batch, most), peak()
     if args.device == "cpu":
         resource.setrlimit(resource.RLIMIT_DATA, (int(args.gib * 2**30),) * 2)

@@ -126,13 +126,13 @@ class Batch:
         return self.tokenizer.pairs(*self.queries)
 
     def parts(self, most: int | None) -> Iterator[tuple[HistoryTokens, torch.Tensor]]:
-        """Yield tokens and labels, cut as in training where there are more tokens than most."""
+        """Yield tokens and labels, in parts of at most `most` tokens as in training."""
         for tokens, pairs in split_by_tokens(self.tokenizer, self.queries, most):
             yield to_device((tokens, self.labels[pairs]), self.device)
 
 
 def stepper(model: nn.Module, batch: Batch, most: int | None = None) -> Callable[[], None]:
-    """Return a function that does one step: look-ups, forward and backward (`most` tokens at once), optimiser."""
+    """Return a function that does one step: queries, forward and backward (`most` tokens at once), optimiser."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
     def step() -> None:
@@ -146,7 +146,7 @@ def stepper(model: nn.Module, batch: Batch, most: int | None = None) -> Callable
 
 
 def in_training(model: nn.Module, step: Callable[[], None]) -> Callable[[], None]:
-    """Return a step with the products that a run trains with."""
+    """Return a step with the linear maps of a training run."""
 
     def done() -> None:
         with training_products(model):
@@ -156,7 +156,7 @@ def in_training(model: nn.Module, step: Callable[[], None]) -> Callable[[], None
 
 
 def released_stepper(model: Released, batch: Batch) -> Callable[[], None]:
-    """Return a function that does one step as DyGLib does: look-ups in the step, events and negatives in two calls."""
+    """Return a function that does one step as DyGLib does: queries in the step, events and negatives in two calls."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     count = len(batch.labels) // 2
     (src, dst, t), drawn = (x[:count] for x in batch.queries), batch.queries[1][count:]
@@ -170,7 +170,7 @@ def released_stepper(model: Released, batch: Batch) -> Callable[[], None]:
 
 
 def shares(step: Callable[[], None]) -> None:
-    """Print which share of a step is the model's own arithmetic, kind by kind."""
+    """Print the fraction of a step in the model's arithmetic, by kind."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         started = time.perf_counter()
         step()

@@ -14,7 +14,7 @@ from hopstate.tokens.history import HistoryTokens
 
 
 def dygformer_naive(model: DyGFormer, tokens: HistoryTokens) -> Tensor:
-    """Return (P,) logits with a model's weights; padding is attended to, whatever its configuration says."""
+    """Return (P,) logits with a model's weights; padding is attended to, for every configuration."""
     c, num_pairs = model.config, tokens.num_sequences // 2
     dtype = model.output.weight.dtype
     where = (tokens.rows(), tokens.positions())

@@ -2,9 +2,8 @@
 
 After Yu et al., NeurIPS 2023 (arXiv:2303.13047) and the public code. A step scores the events and the negatives in two
 calls, each of which cuts the histories of its rows one by one, pads them to the longest of the call, counts neighbours
-through a dictionary a row, projects node and edge features though they are zero, and attends over the padding with
-torch's own module, weights returned. Nothing else imports it: the library's DyGFormer is another computation of the
-same model.
+with a dictionary per row, projects zero node and edge features, and attends over the padding with torch's module,
+returning weights. Only benchmarks use it: the library's DyGFormer is another computation of the same model.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ROWS = tuple[np.ndarray, np.ndarray, np.ndarray]  # neighbours, events, times
 
 
 class Released(nn.Module):
-    """The model with its published settings over histories that are lists of arrays, one a node.
+    """The model with its published settings over histories as lists of arrays, one per node.
 
     Args:
         stream: its past events; ids from 0 here, from 1 within, where 0 is padding.
@@ -45,7 +44,7 @@ class Released(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def step_loss(self, src: np.ndarray, dst: np.ndarray, drawn: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return the loss of events (B,) and of as many negatives, a call each."""
+        """Return the loss of events (B,) and of as many negatives, with one call each."""
         scores = torch.cat([self(src, dst, t), self(src, drawn, t)])
         labels = torch.cat([torch.ones(len(src)), torch.zeros(len(src))])
         return F.binary_cross_entropy(scores, labels)
@@ -63,7 +62,7 @@ class Released(nn.Module):
         return self.head(torch.cat([u, v], 1)).squeeze(1).sigmoid()
 
     def padded(self, nodes: np.ndarray, t: np.ndarray) -> ROWS:
-        """Return neighbours, events and times (B, longest + 1), each row its node first, zeros behind."""
+        """Return neighbours, events and times (B, longest + 1), each row with its node first and zeros at the end."""
         found = []
         for node, time in zip(nodes, t, strict=True):
             ends, events, times = self.histories[node]
@@ -104,13 +103,13 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = self.norms[0](x.transpose(0, 1))  # positions first, as the module wants it
+        rows = self.norms[0](x.transpose(0, 1))  # positions first, as the module expects
         x = x + self.dropout(self.attention(rows, rows, rows)[0].transpose(0, 1))
         return x + self.dropout(self.narrow(self.dropout(F.gelu(self.wide(self.norms[1](x))))))
 
 
 def histories(stream: EventStream) -> list[ROWS]:
-    """Return for each node, by its id from 1, the other ends, events and times of its past, oldest first."""
+    """Return for each node, by its id from 1, the neighbors, events and times of its history, oldest first."""
     count = stream.num_nodes + 1
     ends = np.concatenate([stream.src, stream.dst]) + 1
     others = np.concatenate([stream.dst, stream.src]) + 1

@@ -1,8 +1,8 @@
 """One training step of DyGFormer on packed histories against the same model with every sequence padded.
 
 The baseline, `dygformer_naive`, is the published form: the same parameters, padding computed, zero features projected.
-Both are fed by the same tokenizer, whose time is part of the step. One core; UCI (DyGLib's files) where it is found,
-else a synthetic stream.
+Both use the same tokenizer, whose time is part of the step. One core; UCI (DyGLib's files) if it is found, otherwise a
+synthetic stream.
 
     python benchmarks/dygformer_step.py [--data ml_uci.csv] [--batch 200] [--length 32] [--repeats 5]
 """
@@ -28,7 +28,7 @@ UCI = ROOT.parent / "shared" / "data" / "temporal" / "uci" / "ml_uci.csv"
 
 
 def load(path: Path) -> EventStream:
-    """Return DyGLib's event list, or a synthetic stream of its size where the file is not there."""
+    """Return DyGLib's event list, or a synthetic stream of its size without the file."""
     if path.is_file():
         import pandas as pd
 
@@ -41,7 +41,7 @@ def load(path: Path) -> EventStream:
 
 
 def main() -> None:
-    """Print seconds a step, their ratio and the peak memory."""
+    """Print seconds per step, their ratio and the peak memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=UCI)
     parser.add_argument("--batch", type=int, default=200)

@@ -39,7 +39,7 @@ def made() -> Graph:
 
 
 def compare(name: str, ours: Callable[[], object], theirs: Callable[[], object], rounds: int = ROUNDS) -> None:
-    """Print medians of both, measured in turns, and their ratio."""
+    """Print medians of both, measured alternately, and their ratio."""
     seconds: tuple[list[float], list[float]] = [], []
     for number in range(rounds + 1):
         for work, found in zip((ours, theirs), seconds):
@@ -62,7 +62,7 @@ def step(layer: torch.nn.Module, h: torch.Tensor, graph: object) -> Callable[[],
 
 
 def scipy_paths(near: Proximity, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return what `Proximity.paths` gives, but for the pair's own link in paths of three steps, by scipy."""
+    """Return `Proximity.paths` by scipy, without excluding the pair's own link in paths of three steps."""
     a, weights, half = near.adjacency, near._weights, near._half
     own, other = a[u], a[v]
     common = own.multiply(other).tocsr() @ weights.T

@@ -3,7 +3,7 @@
     python benchmarks/eigenvectors.py
 
 Graphs: Minesweeper's grid (10,000 nodes), a skewed random graph of 11,758 nodes and about 519,000 edges, a road-like
-grid of 40,000 nodes. The baselines return one vector of a repeated eigenvalue's space as often as not; ours checks.
+grid of 40,000 nodes. The baselines often miss vectors of a repeated eigenvalue; ours checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def grid(side: int, *, diagonals: bool) -> Graph:
 
 
 def skewed(nodes: int = 11_758, edges: int = 700_000) -> Graph:
-    """Ends drawn with Pareto weights; what is drawn twice or joins a node to itself is dropped."""
+    """Endpoints with Pareto weights; duplicates and self-loops are dropped."""
     generator = np.random.default_rng(0)
     weight = generator.pareto(1.5, nodes) + 1
     ends = generator.choice(nodes, (edges, 2), p=weight / weight.sum())
@@ -58,7 +58,7 @@ def main() -> None:
         seconds = {"hopstate": median_time(lambda g=graph: laplacian_eigenvectors(g.indptr, g.indices, 15), repeats=3)}
         if name != "road-like grid":  # minutes there
             seconds["eigsh"] = median_time(lambda m=mixing: eigsh(m, 16, which="LA", tol=0), repeats=3)
-        if name != "skewed":  # a factor of it fills in: minutes
+        if name != "skewed":  # its factor fills in: minutes
             laplacian = (sp.eye_array(graph.num_nodes) - mixing).tocsc()
             seconds["shift-invert"] = median_time(lambda a=laplacian: eigsh(a, 16, sigma=-1e-4, which="LM"), repeats=3)
         print(f"{name}, {graph}: " + ", ".join(f"{k} {v:.3f} s" for k, v in seconds.items()))

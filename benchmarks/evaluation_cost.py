@@ -32,7 +32,7 @@ METHODS = "graphmixer,dygformer,dyg-mamba,ctdg-ssm,pair-trees"
 
 
 def epoch_seconds(task: Any, steps: int | None) -> tuple[float, int]:
-    """Return the processor's seconds of an epoch's first training steps, and how many these were."""
+    """Return the CPU time of an epoch's first training steps, and their number."""
     task.model.train()
     optimizer, done, begin = torch.optim.AdamW(task.model.parameters(), 1e-4), 0, time.process_time()
     for batch in task.batches(0):
@@ -49,7 +49,7 @@ def epoch_seconds(task: Any, steps: int | None) -> tuple[float, int]:
 
 
 def measured(name: str, stream: EventStream, steps: int | None, folder: Path) -> dict[str, Any]:
-    """Return a row: what an epoch and the evaluation of validation took."""
+    """Return a row: the time of an epoch and of the evaluation of validation."""
     method = get_method(name)
     given = {"data": "uci", "loop.device": "cpu", "evaluation.select_by": "mean"}
     config = config_from(method, given)

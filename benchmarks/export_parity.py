@@ -1,4 +1,4 @@
-"""How near exported programs come to their runs, for every method: the largest differences of both formats.
+"""Differences between exported programs and their runs, for every method and both formats.
 
     python benchmarks/export_parity.py [--methods gcn,ctdg-ssm]
 
@@ -46,7 +46,7 @@ def graphs(count: int = 60) -> GraphSet:
 
 
 def data_of(method: str) -> Any:
-    """Return what a method is trained on."""
+    """Return the training data of a method."""
     kind = get_method(method).data
     if kind == "graph":
         return hopstate.load_dataset("sbm", num_nodes=400)
@@ -59,7 +59,7 @@ def data_of(method: str) -> Any:
 
 
 def difference(method: str, data: Any, to: Any, folder: Path, settings: dict[str, Any]) -> str:
-    """Return the largest difference of a program in words, or why there is none."""
+    """Return the largest difference of a program as text, or why there is none."""
     run = folder / "run"
     if not run.exists():
         hopstate.fit(method, data, out=run, config={**LOOP, **SMALL.get(method, {}), **settings})

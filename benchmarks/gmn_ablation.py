@@ -50,7 +50,7 @@ def run(data: str, split: int, settings: dict[str, Any], where: Path) -> dict[st
 
 
 def value_of(text: str) -> Any:
-    """Return a number, true, false or null; anything else is text ("no" is a word here, unlike in YAML)."""
+    """Return a number, true, false or null; anything else is text ("no" is text here, unlike in YAML)."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -84,7 +84,7 @@ def main() -> None:
     )
     print(machine(), flush=True)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
-    for split in numbers(options.splits):  # all rows of a split first: rows stay comparable when it is stopped
+    for split in numbers(options.splits):  # all rows of a split first: rows stay comparable after an interrupt
         for name in chosen:
             where = Path(options.out) / f"{''.join(c for c in name if c.isalnum())}-{split}"
             found[name].append(run(options.data, split, {**shared, **ROWS[name]}, where))

@@ -1,8 +1,8 @@
-"""A training step and a pass over all nodes of a Graph Mamba Network on a made graph of ogbn-arxiv's size.
+"""A training step and a pass over all nodes of a Graph Mamba Network on a synthetic graph of ogbn-arxiv's size.
 
 Run: python benchmarks/gmn_arxiv.py [--variant gmn|gmn-|gps-mamba] [--budget 4GiB] [--mpnn gatedgcn] [--nodes 169343]
-Defaults but for the encoding (none). Prints seconds (wall clock and processor) and what resident memory grew by at its
-peak, pages of mapped files included; one line each.
+Defaults but for the encoding (none). Prints seconds (wall and CPU time) and the peak growth of
+resident memory, pages of mapped files included; one line each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig, build
 from hopstate.methods.method import Context
 
-EDGES, FEATURES, CLASSES = 1_166_243 / 169_343, 128, 40  # edges a node
+EDGES, FEATURES, CLASSES = 1_166_243 / 169_343, 128, 40  # edges per node
 
 
 def made(nodes: int) -> Graph:
@@ -36,7 +36,7 @@ def made(nodes: int) -> Graph:
 
 
 def measured(name: str, work: Callable[[], object], before: float) -> None:
-    """Print what work takes."""
+    """Print the cost of a function."""
     wall, own = time.perf_counter(), time.process_time()
     work()
     spent = time.perf_counter() - wall, time.process_time() - own

@@ -1,12 +1,12 @@
-"""Which token of a node's sequence the blocks can read: made sequences whose answer is the class of one token.
+"""Which token of a node's sequence the blocks can read: synthetic sequences labeled by the class of one token.
 
 Run: python benchmarks/gmn_probe.py [--length 7] [--steps 300] [--depths 1,2] [--rates 0.001,0.005]
          [--readouts last,mean]
 
-Every token holds one of four classes, as a vector of its own; a network of blocks and a linear head learns the class of
-token j only. A row of the tables is one network; column j is the accuracy on fresh sequences of the network that was
-taught token j (chance: 25). The rows "untrained" and "taught the last" are linear probes: ridge regressions that read
-each token back from what the blocks put out, at their start and after they were taught the last token.
+Every token has one of four classes, each with its own vector; a network of blocks and a linear head learns the class of
+token j only. A row of the tables is one network; column j is the accuracy on new sequences of the network trained on
+token j (chance: 25). The rows "untrained" and "taught the last" are linear probes: ridge regressions that predict each
+token from the output of the blocks, before training and after training on the last token.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Reader(nn.Module):
 
 
 def taught(length: int, depth: int, readout: str, rate: float, steps: int, token: int) -> Reader:
-    """Return a reader that was taught the class of a token."""
+    """Return a reader trained on the class of a token."""
     torch.manual_seed(token)
     model = Reader(length, depth, readout)
     optimizer = torch.optim.AdamW(model.parameters(), rate)
@@ -65,7 +65,7 @@ def accuracy(model: Reader, token: int) -> float:
 
 @torch.no_grad()
 def probed(model: Reader) -> list[float]:
-    """Return the accuracy in percent of a ridge regression that reads each token back from the blocks' output."""
+    """Return the accuracy in percent of a ridge regression that predicts each token from the blocks' output."""
     classes = torch.randint(CLASSES, (2 * FRESH, model.length))
     rows = nn.functional.pad(model.encode(classes), (0, 1), value=1.0).double()
     known, fresh = rows[:FRESH], rows[FRESH:]
@@ -84,7 +84,7 @@ def line(name: str, values: list[float]) -> str:
 
 
 def main() -> None:
-    """Print the machine, a table of what was taught and one of what the probes read."""
+    """Print the machine, a table of trained readers and one of probes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=7)
     parser.add_argument("--steps", type=int, default=300)

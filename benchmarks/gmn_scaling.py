@@ -1,7 +1,7 @@
-"""Time and peak memory of a training step of a Graph Mamba Network against nodes and against tokens a node.
+"""Time and peak memory of a training step of a Graph Mamba Network against nodes and against tokens per node.
 
 Run: python benchmarks/gmn_scaling.py [--out FILE] [--largest 1000000] [--tokens 1000]
-Every point runs in a process of its own; time is processor time of one thread; memory is the peak of resident memory
+Every point runs in a separate process; time is CPU time of one thread; memory is the peak of resident memory
 minus the memory before the step (Linux). Slopes are least squares over the upper half of the points, on log-log.
 """
 
@@ -61,7 +61,7 @@ def point(nodes: int, walks: dict[str, int], repeats: int) -> dict[str, float]:
 
 
 def resident() -> float:
-    """Return the resident memory of this moment, in bytes."""
+    """Return the current resident memory, in bytes."""
     return float(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 

@@ -7,8 +7,8 @@
 Needs torch and what hopstate's models need; neither an installation nor jsonargparse, pooch or pymetis. Each
 measurement is a process with its own time limit, so that a failure or hang does not affect the others. Its lines are in
 FOLDER/NAME.jsonl as soon as they are measured, its output in FOLDER/NAME.log, and its status in summary.jsonl.
-Every line says whether the GPU tests were green. UCI (DyGLib's file) is looked for in --data. If it is absent, a
-stream of as many nodes, events and seconds is made, and the line says so.
+Every line states whether the GPU tests passed. UCI (DyGLib's file) is looked for in --data. If it is absent, a
+synthetic stream of equal size and duration is used, and the line states it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TOTAL = 520  # seconds, starting each process and importing torch included
-# name → most seconds of it; the most important first
+TOTAL = 520  # seconds, with process start and torch import
+# name → time limit in seconds; the most important first
 MEASUREMENTS = {
     "tests": 120, "scan": 70, "epochs": 120, "lengths": 90, "gmn": 80, "top": 70, "precision": 80, "compile": 100,
 }  # fmt: skip
@@ -100,7 +100,7 @@ def run_one(name: str, limit: float, tests: str, options: argparse.Namespace) ->
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Add a line to a file of results and see it onto the disk."""
+    """Append a line to a results file and sync it."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
         file.flush()

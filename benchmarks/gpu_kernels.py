@@ -1,9 +1,9 @@
-"""What the Triton kernels need of a GPU with compute capability 9.0, without one: registers, spills, least times.
+"""Resources of the Triton kernels on compute capability 9.0, without a GPU: registers, spills, minimum times.
 
     python benchmarks/gpu_kernels.py             # tables as in benchmarks/results
     python benchmarks/gpu_kernels.py --roofline  # only the second table, which needs no compiler
 
-Kernels are compiled as a training step launches them: by Triton for sm_90, then by its `ptxas`. Least times assume an
+Kernels are compiled as a training step launches them: by Triton for sm_90, then by its `ptxas`. Minimum times assume an
 H100: 3.35 TB/s, 67 TFLOP/s in float32, and 16 exponentials per clock and multiprocessor at 1.755 GHz.
 """
 
@@ -47,7 +47,7 @@ class Offline:
 
 
 def compiled() -> Iterator[tuple[str, str, Any]]:
-    """Yield variant, kernel and what Triton compiled, of all kernels that a training step launches."""
+    """Yield variant, kernel and compiled object of all kernels of a training step."""
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
@@ -84,7 +84,7 @@ def compiled() -> Iterator[tuple[str, str, Any]]:
 
 
 def facts(kernel: Any) -> tuple[int, int, int]:
-    """Return registers and spilled bytes of a thread, and shared bytes of a program."""
+    """Return registers and spilled bytes per thread, and shared bytes per program."""
     import triton.backends.nvidia
 
     ptxas = Path(triton.backends.nvidia.__file__).parent / "bin/ptxas"
@@ -101,7 +101,7 @@ def facts(kernel: Any) -> tuple[int, int, int]:
 
 
 def roofline() -> Iterator[str]:
-    """Yield the table of least times: what is moved and computed, each over its rate, and the largest of the three."""
+    """Yield the table of minimum times: bytes and operations over their rates, and the largest of the three."""
     yield "| kernel | (sequences, channels, length, S) | MB | GFLOP | Gexp | bytes ms | FLOP ms | exp ms | least ms |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for name, (of_channel, of_state, flops, exponentials) in COUNTS.items():

@@ -72,7 +72,7 @@ def peak_gib() -> float | None:
 
 # ---- the scan -----------------------------------------------------------------------------------------
 def scan(device: str, tiny: bool, data: Path) -> Lines:
-    """Both discretisations of the selective scan at three shapes, against the time that copying its arrays takes."""
+    """Both discretisations of the selective scan at three shapes, against the time of copying its arrays."""
     size = 2**20 if tiny else 2**28
     big = torch.empty(size, device=device)
     bandwidth = 2 * 4 * size / median_time(big.clone, repeats=10)
@@ -109,7 +109,7 @@ def train(
     method: str, record: Any, settings: dict[str, Any], device: str, *, seconds: float, precision: str = "32",
     change: Callable[[torch.nn.Module], Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train for some seconds, or for ten epochs where that is shorter; return what a step and an epoch take.
+    """Train for some seconds or ten epochs, whichever is shorter; return the time of a step and an epoch.
 
     Args:
         method: its name.
@@ -164,7 +164,7 @@ def one_step(task: Any, batch: Any, fabric: Any, optimizer: Any) -> float:
 
 
 def events_of(name: str, data: Path, tiny: bool) -> tuple[EventStream, str, int]:
-    """Return a stream, where it is from, and the length of histories in the papers' tables."""
+    """Return a stream, its source, and the length of histories in the papers' tables."""
     nodes, events, horizon, length = STREAMS[name]
     found = [path for path in (data / name / f"ml_{name}.csv", data / f"ml_{name}.csv") if path.is_file()]
     if found and not tiny:
@@ -207,7 +207,7 @@ def timed(method: str, record: Any, settings: dict[str, Any], device: str, **how
 
 
 def lengths(device: str, tiny: bool, data: Path) -> Lines:
-    """A step of both on full histories of 32 to 4,096 events: how time and memory grow."""
+    """A step of both on full histories of 32 to 4,096 events: growth of time and memory."""
     from dyg_mamba_lengths import NAMES
 
     for length in (4, 8) if tiny else (32, 64, 128, 256, 512, 1024, 2048, 4096):
@@ -238,7 +238,7 @@ def arxiv_like(tiny: bool) -> Graph:
 
 
 def gmn(device: str, tiny: bool, data: Path) -> Lines:
-    """Graph Mamba Networks on a graph of ogbn-arxiv's size, in batches as chosen and of 10,000 nodes."""
+    """Graph Mamba Networks on a graph of ogbn-arxiv's size, in batches of automatic size and of 10,000 nodes."""
     graph = arxiv_like(tiny)
     for size in (None, 20 if tiny else 10_000):
         labels = {"nodes": graph.num_nodes, "edges": graph.num_edges, "batch_size": size}
@@ -283,7 +283,7 @@ def precision(device: str, tiny: bool, data: Path) -> Lines:
     """bf16 compared with float32, and float32 with TF32 products: time, memory and the final loss."""
     for method, (record, settings) in subjects(tiny, data).items():
         if method == "sage":
-            continue  # it sums in 32 bits, and says so
+            continue  # it sums in float32 and reports it
         for arithmetic, products in (("32", "highest"), ("32", "high"), ("bf16-mixed", "highest")):
             labels = {"method": method, "precision": arithmetic, "products": products}
             yield attempt(with_products, products, timed(
@@ -299,7 +299,7 @@ def with_products(products: str, measure: Callable[[], dict[str, Any]]) -> dict[
 
 
 def compiled(device: str, tiny: bool, data: Path) -> Lines:
-    """The same methods as they are and under torch.compile, whose first steps compile (`first_step_s`)."""
+    """The same methods eagerly and under torch.compile, whose first steps compile (`first_step_s`)."""
     for method, (record, settings) in subjects(tiny, data).items():
         for how in ("eager", "compiled"):
             seconds = 0.5 if tiny else 5

@@ -72,7 +72,7 @@ FEW: dict[str, tuple[Settings, ...]] = {
 
 
 def reached(method: str, data: str, fold: int, epochs: int, settings: Settings, out: Path) -> dict[str, float]:
-    """Return the accuracy in percent of each part at the epoch that validation chose; a run that is done is read."""
+    """Return the accuracy in percent of each split at the epoch selected on validation; finished runs are read."""
     words = [f"{name}={value}" for name, value in settings.items()]
     where = out / "-".join([method, Path(data).stem, str(fold), str(epochs), *words])
     if not (where / "result.json").is_file():
@@ -84,7 +84,7 @@ def reached(method: str, data: str, fold: int, epochs: int, settings: Settings, 
 
 
 def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> None:
-    """Print the mean validation accuracy of every try."""
+    """Print the mean validation accuracy of every trial."""
 
     def tried(settings: Settings) -> float:
         found = float(np.mean([reached(method, data, fold, epochs, settings, out)["val"] for fold in folds]))
@@ -93,7 +93,7 @@ def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> 
 
     first, *others = [(tried(settings), settings) for settings in TRIES[method]]
     better = [settings for found, settings in sorted(others, key=lambda pair: pair[0]) if found > first[0]]
-    if len(better) > 1:  # of two values of one setting the better one stays
+    if len(better) > 1:  # the better one of two values of a setting wins
         tried({name: value for settings in better for name, value in settings.items()})
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/hop2token.py          speed at K = 10 on one core, and memory relative to the output's size
     python benchmarks/hop2token.py budget   1M nodes, 10M R-MAT edges, 128 features, K = 3 under 2 GiB, output on disk
-                                            (--nodes and --size for others; ten edges a node)
+                                            (--nodes and --size for others; ten edges per node)
 
 Peak memory is the kernel's high-water mark of a fresh process (VmHWM: anonymous and mapped pages, page cache that no
 process maps excluded).
@@ -26,7 +26,7 @@ from hopstate.data.graph import Graph
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.ops.propagate import hop_powers
 
-# nodes, entries, features: as many as Minesweeper, Cora and a mid-sized graph have
+# nodes, entries, features of Minesweeper, Cora and a mid-sized graph
 CASES = {"minesweeper": (10_000, 78_804, 7), "cora": (2_708, 10_556, 1_433), "200k": (200_000, 2_600_000, 128)}
 
 
@@ -103,7 +103,7 @@ def memory(case: str) -> None:
 
 
 def budget(folder: str, size: int) -> None:
-    """Make tokens of the big graph saved in folder and read every row once, in a process of its own."""
+    """Compute tokens of the large graph in `folder` and read every row once, in a separate process."""
     start = high_water()[0]
     graph = Graph.load(folder, mmap=False)
     loaded, clock = high_water()[1], time.perf_counter()
@@ -120,7 +120,7 @@ def budget(folder: str, size: int) -> None:
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run the given command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="speed", choices=["speed", "budget", "budget-child"])
     parser.add_argument("--folder")

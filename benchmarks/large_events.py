@@ -36,7 +36,7 @@ _QUERIES, _LOT, _K = 240_000, 600, 32  # queries, queries per call, events per q
 
 
 def resident() -> tuple[float, float, float]:
-    """Return GiB that are allocated, of mapped files, and at most together up to now."""
+    """Return GiB allocated, GiB of mapped files, and the peak of their sum."""
     text = Path("/proc/self/status").read_text()
     lines = dict(line.split(":", 1) for line in text.splitlines() if line.startswith(("Rss", "VmHWM")))
     own, pages, most = (int(lines[name].split()[0]) / 2**20 for name in ("RssAnon", "RssFile", "VmHWM"))
@@ -79,9 +79,9 @@ class Watch:
 
 
 def lookups(folder: Path, mapped: bool, cold: bool) -> None:
-    """Print look-ups a second by three runs each, of events drawn at random and of events in time order.
+    """Print queries per second of three runs each, for random events and for events in time order.
 
-    The first run finds no page of the index mapped; where cold none of any file in memory.
+    The first run starts without mapped pages of the index; with `cold`, without cached files.
     """
     stream = load_events(folder)
     begin = time.process_time()
@@ -91,7 +91,7 @@ def lookups(folder: Path, mapped: bool, cold: bool) -> None:
     rows = {"at random": np.random.default_rng(0).integers(0, len(stream), _QUERIES // 2)}
     rows["in order"] = np.arange(_QUERIES // 2) + len(stream) // 2
     for kind, some in rows.items():
-        queries = [column[some] for column in columns]  # the stream's own pages are not what is measured
+        queries = [column[some] for column in columns]  # pages of the stream are not measured
         release_pages(*columns)
         index.release_pages()
         if cold:

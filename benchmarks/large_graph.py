@@ -1,12 +1,12 @@
-"""A graph larger than memory: what each stage of a run takes at a size, memory and processor's seconds an edge.
+"""A graph larger than memory: memory and CPU time per edge of each stage of a run.
 
     python benchmarks/large_graph.py --nodes 1e6 --edges 1e7 --features 128 --folder FOLDER
     python benchmarks/large_graph.py --nodes 1e7 --edges 1e8 --features 128 --folder FOLDER --stages hops nagphormer
 
-Made graphs without order (uniform ends; --edges are those stored, both directions), written once as a store in FOLDER
-and read mapped. 1% of the nodes train. Each stage is a process of its own with one thread, sampled 50 times a second:
-"allocated" is its own memory, "mapped" the pages of files that it held, "resident" both at one moment. TOP's epoch
-is that of random nodes, and of clusters where the stage "partition" has left them in FOLDER.
+Synthetic graphs with uniform endpoints (--edges counts stored edges, both directions) are written once as a store in
+FOLDER and memory-mapped. 1% of the nodes are training nodes. Each stage is a separate process with one thread, sampled
+50 times per second: "allocated" is its own memory, "mapped" the pages of mapped files, "resident" their sum. TOP's
+epoch uses random nodes, and clusters if the stage "partition" has stored them in FOLDER.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hopstate.training.tasks.task import Microbatches
 
 STAGES = ("hops", "nagphormer", "partition", "top", "layerwise")
 TRAIN, EVALUATED = 0.01, 0.001  # fractions of the nodes
-STEP = 1 << 18  # rows of features made at a time
+STEP = 1 << 18  # rows of features generated at a time
 BATCH = 50_000  # nodes of a batch of TOP
 
 
@@ -61,7 +61,7 @@ class Watch(threading.Thread):
 
 
 class Clock:
-    """Prints what is done within it: processor's seconds, and the most memory since the one before."""
+    """Prints the CPU time of its block, and the peak memory since the previous block."""
 
     def __init__(self, edges: int) -> None:
         self.edges = edges
@@ -89,7 +89,7 @@ class Clock:
 
 
 def make(folder: Path, nodes: int, edges: int, features: int) -> None:
-    """Write the store, features a stretch at a time."""
+    """Write the store, features in blocks."""
     rng = np.random.default_rng(0)
     bare = Graph.from_edges(rng.integers(0, nodes, (edges // 2, 2)), nodes)
     place = rng.permutation(nodes)
@@ -163,7 +163,7 @@ def by_clusters(source: Any, cluster: np.ndarray) -> NodeSetSource:
 
 
 def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:
-    """Time an epoch in which TOP's basis stays as it is, by at most so many of its batches."""
+    """Time an epoch with a fixed basis of TOP, extrapolated from at most `most` batches."""
     optimizer = torch.optim.Adam([p for p in task.model.parameters() if p.requires_grad])
     task.model.train()
     count = task.num_batches(3)
@@ -180,7 +180,7 @@ def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run the given stages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=float, default=1e6)
     parser.add_argument("--edges", type=float, default=1e7)

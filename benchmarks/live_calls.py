@@ -1,11 +1,11 @@
-"""Processor time and bytes written of a call of `stream`, against how many events came before.
+"""CPU time and bytes written of a call of `stream`, against the number of earlier events.
 
     python benchmarks/live_calls.py --past 3000 300000 --calls 20
     python benchmarks/live_calls.py --past 3000 300000 --calls 20 --deletions 0.2
 
 A fixed number of nodes, CTDG-SSM with its defaults, calls of 100 events each through `stream` in one process;
-what a process needs to start is the same for every past, and is left out. Seconds are the processor's; bytes are those
-of files that a call wrote.
+the start of the process does not depend on the history and is excluded. Seconds are CPU time; bytes are those of files
+that a call wrote.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pandas as pd
 import hopstate
 from common import require_green
 
-FIRST = 2000  # events that the run is trained on
+FIRST = 2000  # training events of the run
 
 
 def table(first: int, count: int, nodes: int, seed: int, share: float = 0.0) -> pd.DataFrame:
-    """Return events first.. of a stream: of skewed popularity; a share of them deletes the edge before."""
+    """Return events of a stream from `first` on, with skewed popularity; a fraction deletes the previous edge."""
     rng = np.random.default_rng([seed, first])
     ends = (nodes // 2 * rng.random((2, count)) ** 2).astype(int)
     found = pd.DataFrame({"source": ends[0], "target": nodes // 2 + ends[1], "time": first + np.arange(count)})
@@ -38,7 +38,7 @@ def table(first: int, count: int, nodes: int, seed: int, share: float = 0.0) -> 
 
 
 def files(folder: Path) -> dict[str, int]:
-    """Return the files of a folder with their sizes, named by when they were written."""
+    """Return the files of a folder with their sizes, by name and modification time."""
     found = {}
     for path in folder.iterdir():
         at = path.stat()
@@ -47,7 +47,7 @@ def files(folder: Path) -> dict[str, int]:
 
 
 def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return processor seconds and bytes of each call."""
+    """Return CPU seconds and bytes of each call."""
     quiet = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
@@ -66,7 +66,7 @@ def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray
 
 
 def main() -> None:
-    """Print a row for each past."""
+    """Print a row for each length of the history."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--past", type=int, nargs="+", default=[3000, 300_000])
     parser.add_argument("--calls", type=int, default=20)

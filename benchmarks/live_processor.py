@@ -1,10 +1,10 @@
-"""Processor time of a live run in this process: commits of ten events, and questions for one pair between them.
+"""CPU time of a live run in this process: commits of ten events, and queries of one pair between them.
 
     python benchmarks/live_processor.py --data PATH/uci/ml_uci.csv --method ctdg-ssm
 
-A method with its defaults, weights as they are drawn, over the first 20,000 events of a stream; the next come live, ten
-a commit, with two questions after each. Milliseconds of the thread's processor time, which other work on the machine
-changes less than those of the clock. "prepare" is the work of a service after a commit, when no client waits.
+A method with its defaults and initial weights on the first 20,000 events of a stream; the next events are live, ten per
+commit, with two queries after each. Milliseconds are CPU time of the thread, which other work on the machine affects
+less than wall time. "prepare" is the work of a service after a commit, when no client waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = ("commit", "prepare", "first pair", "second pair")
 
 
 def measured(method: str, data: str, commits: int) -> dict[str, list[float]]:
-    """Return milliseconds of the processor of each commit, and of what comes between it and the next."""
+    """Return milliseconds of CPU time of each commit, and of the work between commits."""
     table = pd.read_csv(data)[["u", "i", "ts"]].set_axis(["src", "dst", "t"], axis=1)
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory() as home:
@@ -44,7 +44,7 @@ def measured(method: str, data: str, commits: int) -> dict[str, list[float]]:
             live.take(rows[:BEFORE])
             run_to_completion(
                 pair_probabilities(live.session(), [(rows[0]["src"], rows[0]["dst"])])
-            )  # the first starts things
+            )  # the first one warms up
             for at in range(BEFORE, BEFORE + GROUP * commits, GROUP):
                 new, mark = rows[at : at + GROUP], [time.thread_time()]
                 live.take(new)

@@ -2,8 +2,8 @@
 
     python benchmarks/logs.py --log 'postgresql://HOST/DATABASE?log=bench'
 
-Each place in turn, with the file just before it: a ratio is of the file's rate. Every commit waits until it is durable.
-A place that is named must be empty, and is left with the events in it.
+Each log is measured directly after the file, and ratios are relative to the file. Every commit waits until it is
+durable. A given log must be empty, and keeps the events afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hopstate.serving.log import Entry, EventLog, open_log
 
 
 def rate(log: EventLog, count: int, size: int) -> float:
-    """Return events a second."""
+    """Return events per second."""
     first = len(log)
     rows = [
         Entry(json.dumps({"src": f"u{i % 997}", "dst": f"v{i % 89}", "t": 1_700_000_000 + i}), f"e{i}")

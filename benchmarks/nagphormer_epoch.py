@@ -2,7 +2,7 @@
 
     python benchmarks/nagphormer_epoch.py [--dim 512] [--epochs 1]
 
-The baseline is written as the published architecture reads: three projections, attention by matmul and softmax, one
+The baseline follows the published architecture: three projections, attention by matmul and softmax, one
 head of the readout over (Z_0 || Z_k), log-probabilities and NLL loss. Both train on tokens of Minesweeper's shape
 (5,000 training nodes, K = 10, 7 features, batches of 2,000) with AdamW.
 """
@@ -21,7 +21,7 @@ from hopstate.methods.nagphormer.model import NAGphormer
 
 
 class PlainAttention(nn.Module):
-    """Multi-head attention, every step a tensor of its own."""
+    """Multi-head attention with a separate tensor for every step."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def epoch_of(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tens
 
 
 def main() -> None:
-    """Print seconds an epoch and the ratio."""
+    """Print seconds per epoch and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs of each, after one untimed")
@@ -102,7 +102,7 @@ def main() -> None:
     pairs = [
         (median_time(ours, repeats=1, warmup=i == 0), median_time(plain, repeats=1, warmup=i == 0))
         for i in range(options.epochs)
-    ]  # in turn, so that what else the machine does meets both
+    ]  # alternating, so that other load affects both
     a, b = (min(times) for times in zip(*pairs))
     print(f"dim {options.dim}: hopstate {a:.2f} s an epoch, plain {b:.2f} s, ratio {a / b:.2f}")
 

@@ -21,7 +21,7 @@ from hopstate.sampling.negatives import draw_negatives, one_against_many
 
 
 def made_stream() -> EventStream:
-    """Make a bipartite stream of MOOC's size: 412,000 events of 7,000 users and 97 items."""
+    """Return a bipartite stream of MOOC's size: 412,000 events of 7,000 users and 97 items."""
     rng, count = np.random.default_rng(0), 412_000
     src, dst = rng.zipf(1.4, count) % 7000, 7000 + rng.integers(0, 97, count)
     return EventStream(src=src, dst=dst, t=np.sort(rng.uniform(0, 2.5e6, count)), name="made as large as MOOC")

@@ -54,14 +54,14 @@ def loader_queries_per_second(stream: EventStream, k: int, batch: int = 600) -> 
 
 
 def cooccurrence_seconds(store: NeighborStore, stream: EventStream, length: int = 32, pairs: int = 400) -> float:
-    """Measure the counts of 400 pairs, 800 histories, of full length where the data have it."""
+    """Measure the counts of 400 pairs, 800 histories, of full length if the data allow it."""
     rows = np.arange(len(stream) - pairs, len(stream))
     u, v = (store.last(ends[rows], stream.t[rows], length) for ends in (stream.src, stream.dst))
     return median_time(lambda: cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes))
 
 
 def full_histories(length: int = 32, pairs: int = 400) -> tuple[PackedNeighbors, PackedNeighbors]:
-    """Make pairs of histories that are all full."""
+    """Return pairs of full histories."""
     rng, offsets = np.random.default_rng(0), np.arange(pairs + 1) * length
     size = pairs * length
     nodes = rng.integers(0, 2000, (2, size))
@@ -98,7 +98,7 @@ def build_memory(million: float) -> None:
 
 
 def _private_bytes() -> int:
-    """Return resident bytes that no file backs."""
+    """Return anonymous resident bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024

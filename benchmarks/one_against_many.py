@@ -2,10 +2,10 @@
 
     python benchmarks/one_against_many.py [--events 4000] [--negatives 20,100] [--methods recency,edgebank,ctdg-ssm]
 
-One event at a time: for each event of a batch of 200 a call of the model with its own pair and those of its negatives,
-and the formula of TGB's evaluator on the scores. Both move the model by the same batches. Models are trained for one
-epoch at small sizes. Seconds are the processor's; `moving_s`, in both, is what the model's moving over the stream
-takes, and `scoring_ratio` is of what is left.
+One event at a time: for each event of a batch of 200, one call of the model with its pair and its negatives, and the
+formula of TGB's evaluator on the scores. Both update the model with the same batches. Models are trained for one epoch
+at small sizes. Seconds are CPU time; `moving_s`, part of both, is the time of updating the model over the stream, and
+`scoring_ratio` compares the remainder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SMALL = {
 
 
 def one_at_a_time(scorer, stream, rows, drawn, batch_size=200):
-    """Return the reciprocal ranks of a split's events, each scored by a call of its own."""
+    """Return the reciprocal ranks of a split's events, each scored by a separate call."""
 
     def reciprocal(mine):
         found = []
@@ -66,7 +66,7 @@ def at_once(scorer, stream, rows, drawn):
 
 
 def compare_tgb(events, count):
-    """Return a row of MRR and Hits@10 of given scores: py-tgb's evaluator an event at a time, and ours at once."""
+    """Return a row of MRR and Hits@10 of given scores: py-tgb's evaluator per event, and ours in one call."""
     from tgb.linkproppred.evaluate import Evaluator
 
     rng, evaluator = np.random.default_rng(0), Evaluator(name="tgbl-wiki", k_value=10)

@@ -18,7 +18,7 @@ from hopstate.random import named_rng
 
 
 def graphs(nodes: int, edges: int) -> dict[str, Graph]:
-    """Return a graph of skewed degrees, and a path, whose two ends fall one by one."""
+    """Return a graph of skewed degrees, and a path, whose core decomposition removes one node at a time."""
     rng, weight = named_rng(0), np.arange(1, nodes + 1) ** -0.6
     ends = rng.choice(nodes, (2, edges), p=weight / weight.sum())
     path = np.stack([np.arange(nodes - 1), np.arange(1, nodes)])

@@ -1,8 +1,8 @@
-"""What a pair's history in the head and mixed negatives cost a DyG-Mamba training step: the two steps side by side.
+"""The cost of pair features and mixed negatives in a DyG-Mamba training step, compared with a step without.
 
-Steps of both kinds take turns, so that whatever else runs falls on both; the ratio is that of the medians. A step is
-what training does for a batch of 200: its share of drawing an epoch's pairs, look-ups, forward, backward, optimiser;
-all on one thread (in training, drawing and look-ups are in a background thread).
+Steps of both kinds alternate, so that other load affects both; the ratio is that of the medians. A step is the training
+work for a batch of 200: its share of drawing an epoch's pairs, queries, forward, backward, optimiser; all on one thread
+(in training, drawing and queries are in a background thread).
 
     python benchmarks/pair_history.py [--data ml_uci.csv] [--batch 200] [--length 32] [--repeats 15]
 """
@@ -37,7 +37,7 @@ MIXED = TrainingNegatives(mixture=Mixture(random=0.75, historical=0.25))
 
 
 def main() -> None:
-    """Print seconds a step without and with, and their ratio."""
+    """Print seconds per step without and with, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=UCI)
     parser.add_argument("--batch", type=int, default=200)
@@ -63,14 +63,14 @@ def main() -> None:
 
 
 def stepper(stream: EventStream, args: argparse.Namespace, *, pair_features: bool) -> Callable[[int], None]:
-    """Return a function that does one step on the turn's batch of the stream's later half."""
+    """Return a function that does one step on a batch of the stream's second half."""
     rows = np.arange(len(stream))
     store, clock = NeighborStore.from_stream(stream), Clock.fit(stream.t, stream.time_unit)
     tokenizer: PairTokenizer = HistoryTokenizer(store, stream, HistoryConfig(max_length=args.length), clock)
     if pair_features:
         tokenizer = PairHistoryTokenizer(tokenizer, PairFeatures(store, stream, clock, np.empty(0, np.int64)))
     drawn = EpochNegatives(stream, rows, args.batch, 0, MIXED if pair_features else TrainingNegatives())
-    drawn.of(0)  # what a run does once
+    drawn.of(0)  # done once per run
     torch.manual_seed(0)
     model = DyGMamba(DyGMambaConfig(pair_features=pair_features))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)

@@ -1,8 +1,8 @@
-"""What `pair-trees` costs: processor seconds of training on a file, pairs scored per second, memory on a made stream.
+"""The cost of `pair-trees`: CPU time of training on a file, pairs scored per second, memory on a synthetic stream.
 
     python benchmarks/pair_trees.py FILE... [--million 10] [--most 100000] [--threads 1]
 
-FILE is an event file (DyGLib's ml_uci.csv, say), split as DyGLib does. Times are processor seconds of one thread, so
+FILE is an event file (for example DyGLib's ml_uci.csv), split as in DyGLib. Times are CPU seconds of one thread, so
 that other programs on the machine do not count. With --million N, a stream of N million events is made (bipartite,
 popular destinations, half of the events between recent pairs), trees are trained on its latest --most training
 events, and the largest memory of the process is printed.
@@ -28,7 +28,7 @@ from hopstate.methods.method import Context
 
 
 def made(events: int, seed: int = 0) -> EventStream:
-    """Return a stream of 5 sources and 1 destination to every 100 events."""
+    """Return a stream with 5 sources and 1 destination per 100 events."""
     rng = np.random.default_rng(seed)
     sources, destinations = max(events // 20, 10), max(events // 100, 10)
     src = rng.integers(0, sources, events)
@@ -40,7 +40,7 @@ def made(events: int, seed: int = 0) -> EventStream:
 
 
 def measure(stream: EventStream, **settings: object) -> None:
-    """Print what training takes and how fast pairs of the test split are scored, features included."""
+    """Print the time of training and the rate of scoring pairs of the test split, features included."""
     method, work = get_method("pair-trees"), time.process_time
     config = config_from(method, {"data": "x", "loop.progress": False, "evaluation.strategies": ["random"], **settings})
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def main() -> None:
     require_green("tests/tokens/test_pair_features.py", "tests/methods/pair_trees/test_pair_trees.py")
     torch.set_num_threads(options.threads)
     print(machine())
-    measure(made(5000))  # loads what is compiled
+    measure(made(5000))  # loads compiled code
     for file in options.files:
         measure(read_events(file), **{"split.kind": "dyglib"})
     if options.million is not None:

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from common import machine, require_green
 
-_ROWS = 1_000_000  # of a row group
+_ROWS = 1_000_000  # rows of a row group
 
 
 def _ids(letter: str, rows: np.ndarray) -> pa.Array:
@@ -35,7 +35,7 @@ def _ids(letter: str, rows: np.ndarray) -> pa.Array:
 
 
 def write(path: Path, events: int, seed: int) -> None:
-    """Write made events with string ids, by time."""
+    """Write synthetic events with string ids, sorted by time."""
     rng, nodes, now = np.random.default_rng(seed), max(events // 20, 1), 1_600_000_000
     schema = pa.schema([("src", pa.string()), ("dst", pa.string()), ("t", pa.int64())])
     part = path.with_suffix(".part")
@@ -50,7 +50,7 @@ def write(path: Path, events: int, seed: int) -> None:
 
 
 def sort_only(path: Path, out: Path, memory: str, threads: int) -> float:
-    """Return the seconds in which DuckDB sorts the file by time into another."""
+    """Return the seconds of DuckDB's sort of the file by time."""
     con = duckdb.connect()
     con.execute(
         f"SET memory_limit = '{memory}'; SET threads = {threads}; SET temp_directory = '{out.parent / 'spill'}'"

@@ -2,9 +2,8 @@
 
     python benchmarks/products.py [--repeats 7] [--threads 1]
 
-Seconds are the processor's with one thread, the clock's with more; the two take turns and the ratio is the median of
-rounds. Where `ops.products` does not pay (Intel's processors, no 512-bit vectors) both are torch's, and the script
-says so.
+Seconds are CPU time with one thread and wall time with more; both alternate, and the ratio is the median of rounds. If
+`ops.products` is not faster (Intel's processors, no 512-bit vectors), both are torch's, and the script prints a note.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SHAPES = ((18_786, 200, 400), (18_786, 400, 200), (18_786, 400, 32), (8_000, 512
 
 
 def main() -> None:
-    """Print a line a shape and a line a model."""
+    """Print one line per shape and per model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
@@ -61,7 +60,7 @@ def passing(x: torch.Tensor, layer: nn.Linear, product: Callable[..., torch.Tens
 def compare(
     what: str, ours: Callable[[], None], torchs: Callable[[], None], args: argparse.Namespace, work: int = 0
 ) -> None:
-    """Print both, taking turns."""
+    """Print both, measured alternately."""
     clock = time.process_time if args.threads == 1 else time.perf_counter
     rounds = [
         [median_time(f, repeats=1, warmup=i == 0, clock=clock) for f in (ours, torchs)] for i in range(args.repeats)

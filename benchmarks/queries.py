@@ -1,14 +1,14 @@
-"""Processor time of ranking all candidates of one source, against scoring them one by one.
+"""CPU time of ranking all candidates of one source, compared with scoring them one by one.
 
     python benchmarks/queries.py --data PATH/uci/ml_uci.csv
 
-Each method with its defaults but for weights as they are drawn (no epoch), on the stream's first 2,000 events; it then
+Each method with its defaults and initial weights (no epoch), on the stream's first 2,000 events; it then
 continues over the rest, and one source's candidates are scored at the end. The cost does not depend on the weights.
 
     python benchmarks/queries.py --run RUN --sources 1000
 
-opens a trained run twice (a start of the process, beyond import), ranks a dozen of its sources one by one and in one
-call, with and without a prefilter, and then so many sources in one call with it.
+opens a trained run twice (the start of a process without imports), ranks a dozen of its sources one by one and in one
+call, with and without a prefilter, and then `--sources` sources in one call with a prefilter.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from hopstate.runs.query_inputs import QueryNodes, query_times, resolve_nodes
 from hopstate.streaming.slices import run_to_completion
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
-OWN = 2_000  # events of the run itself
+OWN = 2_000  # training events of the run
 LONE = 20  # candidates that are scored one by one
 SOME = 12  # sources that are ranked one by one
 METHODS = ("recency", "pair-trees", "ctdg-ssm", "graphmixer", "dyg-mamba")
 
 
 def spent(work: Callable[[], object], repeats: int = 3) -> float:
-    """Return the least processor seconds of a call."""
+    """Return the minimum CPU time of a call."""
     found = []
     for _ in range(repeats):
         start = time.process_time()
@@ -80,7 +80,7 @@ def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | st
 
 
 def many(path: str, sources: int, count: int) -> dict[str, float | str]:
-    """Return processor seconds of a trained run: opening, its sources one by one and in one call."""
+    """Return CPU seconds of a trained run: opening, its sources one by one and in one call."""
 
     def opening() -> None:
         with open_session(path):

@@ -72,8 +72,8 @@ def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: 
     """Return disjoint binary trees in which the label of each root is the class of the leaf with the root's key.
 
     Features are a key, one-hot of 2^depth, in the root and in every leaf (each leaf of a tree has another), then a
-    class, one-hot, in the leaves only; inner nodes have zeros. Only the roots are labeled. What
-    a root needs is one leaf of 2^depth, and messages cannot know which before they have reached it.
+    class, one-hot, in the leaves only; inner nodes have zeros. Only the roots are labeled. The
+    label depends on one leaf of 2^depth, and messages cannot identify it before they reach the root.
 
     Args:
         depth: hops from a root to its leaves; a tree has 2^(depth + 1) - 1 nodes, the root first, a node's children
@@ -117,9 +117,9 @@ def far_clues(reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: fl
 
     Walls separate the rows except in the first column, so that the board is connected and the next rows' clues are
     one and two steps beyond a row's own. Features: 1 in the cells with a clue, 0 elsewhere; then the clue, 1 or -1, or
-    uniform noise in (-1, 1) where there is none. The last cells are labelled, 1 for a clue of 1 and 0 for -1.
+    uniform noise in (-1, 1) elsewhere. The last cells are labeled, 1 for a clue of 1 and 0 for -1.
 
-    With crossings the board comes near a random graph, in which a few hops reach all of it: the only edge feature is 1
+    With crossings the board resembles a random graph, in which a few hops reach all cells: the only edge feature is 1
     along rows and the first column, and faint in a crossing.
 
     Args:
@@ -152,7 +152,7 @@ def far_clues(reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: fl
 
 
 def _crossings(cell: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return edges from each cell to cells of other rows; between two first cells there is none."""
+    """Return edges from each cell to cells of other rows; never between two first cells."""
     rows, width = cell.shape
     row, column = (np.repeat(part.ravel(), count) for part in np.indices(cell.shape))
     other = (row + rng.integers(1, rows, len(row))) % rows

@@ -2,7 +2,7 @@
 
     python benchmarks/ranks.py [--methods nagphormer dyg-mamba] [--ranks 2] [--steps 40] [--repeats 3]
 
-Each rank has one thread and a batch of its own in a step. The baseline is `hopstate fit` in one process. Steps are
+Each rank has one thread and its own batch in a step. The baseline is `hopstate fit` in one process. Steps are
 timed from the fourth on, evaluation is not; runs of either kind alternate, and the median counts.
 """
 
@@ -31,7 +31,7 @@ FIRST = 3  # steps that compile and fill caches
 
 
 def graph(nodes: int) -> hopstate.Graph:
-    """Return nodes of 5 classes with 32 features and ten neighbours each."""
+    """Return nodes of 5 classes with 32 features and ten neighbors each."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 5, nodes)
     x = (np.eye(5)[y] @ rng.normal(size=(5, 32)) + rng.normal(size=(nodes, 32))).astype(np.float32)
@@ -40,14 +40,14 @@ def graph(nodes: int) -> hopstate.Graph:
 
 
 def events(count: int) -> hopstate.EventStream:
-    """Return events of 1,000 nodes, of which the low numbers meet most often."""
+    """Return events of 1,000 nodes; nodes with low numbers are the most frequent."""
     rng = np.random.default_rng(0)
     src, dst = (500 * rng.random((2, count)) ** 2).astype(np.int64)
     return hopstate.EventStream(src=src, dst=500 + dst, t=np.arange(count), num_nodes=1000)
 
 
 def case(method: str, steps: int) -> tuple[Any, dict[str, Any]]:
-    """Return data and settings on which an epoch has that many steps."""
+    """Return data and settings with a given number of steps per epoch."""
     if method == "nagphormer":
         settings = {"batch_size": 2000, "model": {"dim": 128}, "tokens": {"num_hops": 7, "eigenvectors": 0}}
         return graph(int(2000 * steps / 0.6)), settings
@@ -59,7 +59,7 @@ class EnoughError(Exception):
 
 
 def worker(method: str, steps: int, out: str) -> None:
-    """Train an epoch's steps and write how many there were a second."""
+    """Train for an epoch and write the steps per second."""
     times: list[float] = []
     step = Trainer._step
 
@@ -79,7 +79,7 @@ def worker(method: str, steps: int, out: str) -> None:
 
 
 def measured(method: str, ranks: int, steps: int) -> float:
-    """Return batches a second of so many ranks, one core each."""
+    """Return batches per second of a number of ranks, one core each."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rate.json"
         words = [__file__, "--worker", method, "--steps", str(steps), "--out", str(out)]
@@ -93,7 +93,7 @@ def measured(method: str, ranks: int, steps: int) -> float:
 
 
 def main() -> None:
-    """Measure, or be one of the ranks."""
+    """Measure, or run as one of the ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["nagphormer", "dyg-mamba"])
     parser.add_argument("--ranks", type=int, default=2)

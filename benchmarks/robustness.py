@@ -1,8 +1,8 @@
-"""Test metrics of a trained link prediction run when its history is disturbed.
+"""Test metrics of a trained link prediction run with a noisy history.
 
     python benchmarks/robustness.py RUN [--levels 0,0.3,0.6] [--noise sequences,stream] [--out noise.csv]
 
-"sequences" replaces a share of the events of every neighbor query (models that are fed from histories). "stream" adds a
+"sequences" replaces a share of the events of every neighbor query (models that read histories). "stream" adds a
 share of random edges to the history. "laplacian" adds random matrices to the Laplacians of a memory. The events that
 are scored, and those that update a memory, are unchanged.
 
@@ -36,9 +36,9 @@ LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 
 
 class NoisyLookups:
-    """A store whose look-ups come back with round(sigma L) of their L events replaced by made-up ones.
+    """A store whose queries have round(sigma L) of their L events replaced by random ones.
 
-    A made-up event has a node drawn from all nodes, a time between the sequence's first event and the query, and the
+    A random event has a node drawn from all nodes, a time between the sequence's first event and the query, and the
     event id -1 (no features). Nothing at or after the query appears.
 
     Args:
@@ -52,7 +52,7 @@ class NoisyLookups:
         self.num_nodes, self.time_dtype = store.num_nodes, store.time_dtype
 
     def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
-        """Return `NeighborStore.last`, made noisy."""
+        """Return `NeighborStore.last` with noise."""
         found = self.store.last(nodes, times, k)
         row, lengths = found.rows(), found.lengths
         if not len(row):
@@ -73,7 +73,7 @@ class NoisyLookups:
             when[noisy] = first[noisy] + share * (query[noisy] - first[noisy])
             when = np.minimum(when, np.nextafter(query, -np.inf))
         else:
-            until = query[noisy] if query.dtype.kind == "i" else np.ceil(query[noisy])  # float64 blurs nanoseconds
+            until = query[noisy] if query.dtype.kind == "i" else np.ceil(query[noisy])  # float64 rounds nanoseconds
             when[noisy] = first[noisy] + np.floor(share * (until - first[noisy])).astype(np.int64)
         nodes, ids = found.nodes.copy(), found.event_ids.copy()
         nodes[noisy], ids[noisy] = self._rng.integers(0, self.num_nodes, count), -1
@@ -138,7 +138,7 @@ def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkScor
 
 
 def scorer_with(task: LinkTask, store: Any) -> LinkScorer:
-    """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
+    """Return the model over other histories of the same stream, with the interface of `NeighborStore`."""
     source = task.source
     assert isinstance(source, HistoryPairs | MemoryWindows)
     inputs = source.make_inputs(task.stream)

@@ -1,9 +1,9 @@
-"""Speed of the samplers on a power-law graph, one thread: sampled edges a second, and subgraphs a second.
+"""Speed of the samplers on a power-law graph, one thread: sampled edges and subgraphs per second.
 
     python benchmarks/samplers.py [--scale 18] [--dgl]
 
 Baseline: the same neighbour sample drawn with numpy calls for each seed (what plain Python can do without a compiler).
-With --dgl also DGL's samplers of two layers, in turns with ours (pip install --no-deps dgl==1.1.3, and requests, tqdm,
+With --dgl also DGL's two-layer samplers, alternating with ours (pip install --no-deps dgl==1.1.3, and requests, tqdm,
 networkx, setuptools: a release without its torch extension, which runs with any torch).
 """
 

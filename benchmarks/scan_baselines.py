@@ -1,4 +1,4 @@
-"""The loops that the selective scan is compared with, padded float32, Euler rule as in Mamba's published code.
+"""Baseline loops of the selective scan, padded float32, Euler rule as in Mamba's published code.
 
 `textbook` is the shape of the mamba-ssm package's pure-torch reference: decays and inputs of all steps formed at once
 (tokens x channels x S, twice), the states kept by autograd. `recomputing` has its own backward: it saves the states

@@ -48,7 +48,7 @@ def forward_backward(function: Callable[..., Tensor], tensors: list[Tensor], **o
 
 
 def moved_bytes(shape: Shape) -> int:
-    """Bytes of inputs, outputs and gradients: u, delta, y and theirs; B, C and theirs; A and its own."""
+    """Bytes of inputs, outputs and gradients: u, delta, y, B, C, A and their gradients."""
     n, channels, length, S = shape
     return 4 * (n * length * (6 * channels + 4 * S) + 2 * channels * S)
 
@@ -107,7 +107,7 @@ def peak_ratio(shape: Shape) -> float:
 
 
 def print_peak(shape: Shape) -> None:
-    forward_backward(selective_scan, inputs((1, 16, 4, shape[3])))()  # kernels loaded, thread pools up
+    forward_backward(selective_scan, inputs((1, 16, 4, shape[3])))()  # load kernels and start thread pools
     before = peak_memory()
     forward_backward(selective_scan, inputs(shape))()
     print(peak_memory() - before)

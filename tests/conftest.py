@@ -1,4 +1,4 @@
-"""Settings shared by all tests: shape checks on, plots without a screen, real data found or skipped."""
+"""Settings of all tests: shape checks on, plots without a display, tests without real data skipped."""
 
 import contextlib
 import ctypes
@@ -11,7 +11,7 @@ from typing import Any
 
 os.environ.setdefault("HOPSTATE_TYPECHECK", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
-if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, workers with a thread for every core wait for each other
+if "PYTEST_XDIST_WORKER" in os.environ:  # parallel workers with one thread per core would wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
@@ -22,16 +22,16 @@ SHARED = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents
 
 
 def pytest_collection_finish() -> None:
-    """Leave what collection made out of later garbage collections: it stays until the end."""
+    """Exclude objects of the collection phase from later garbage collections: they live until the end."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _give_back() -> Iterator[None]:
-    """Give the memory of a module's tests back to the system, so that a worker needs what its largest module needs.
+    """Return the memory of a module's tests to the system, so that a worker needs as much as its largest module.
 
-    What survives is imported modules and caches: later garbage collections leave it out.
+    Imported modules and caches survive: later garbage collections skip them.
     """
     yield
     gc.collect()
@@ -50,7 +50,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _draw_no_curves() -> Iterator[Callable[..., None]]:
-    """Let no run draw its curves, which takes a third of a small run; yield the real function."""
+    """Disable drawing of curves, a third of the time of a small run; yield the real function."""
     from hopstate.training import progress
 
     with pytest.MonkeyPatch.context() as patch:
@@ -65,10 +65,17 @@ def draws_curves(_draw_no_curves: Callable[..., None], monkeypatch: pytest.Monke
     monkeypatch.setattr("hopstate.training.progress.draw_curves", _draw_no_curves)
 
 
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, with the dataset cache inside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
-    random.seed()  # torch-geometric names modules by it; one that draws a name again would get the code of another
+    random.seed()  # torch-geometric names generated modules by it; equal names would share code
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +85,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     The folder is read-only by convention: a test that writes into one copies it first.
     See `made_events.train_shared` and `made_tables.train_shared` for the data.
     """
-    import made_events  # imported here, so that tests of a GPU run where jsonargparse is absent
+    import made_events  # imported here, so that GPU tests run without jsonargparse
     import made_tables
     from hopstate.runs.run import load
 

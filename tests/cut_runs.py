@@ -1,4 +1,4 @@
-"""Small link methods, and a fit that is cut in its second epoch and gone on with."""
+"""Small link methods, and a fit that is interrupted in its second epoch and resumed."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Pages in a real headless browser: what a script finds in one that is shown at a width, without a network."""
+"""Pages in a real headless browser at a given width, without a network."""
 
 import html
 import json
@@ -42,7 +42,7 @@ def visit(browser: str, page: Path, *options: str, address: str = "") -> str:
 
 
 def look(browser: str, folder: Path, text: str, check: str, width: int, *options: str, wait: int = 0) -> dict[str, Any]:
-    """Return what a script finds in a page that is shown at a width.
+    """Return the result of a script in a page of a given width.
 
     Args:
         browser: its command.

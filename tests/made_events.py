@@ -1,4 +1,4 @@
-"""Small made events and runs that tests of several rooms share."""
+"""Small synthetic events and runs for tests of several packages."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from hopstate.runs.run import Run, fit
 
 LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
 RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}
-SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for links
+SMALL: dict[str, dict[str, Any]] = {  # small settings of each link method
     "recency": {},
     "edgebank": {},
     "pair-trees": {"model.num_trees": 20, "model.min_leaf": 5},
@@ -49,12 +49,12 @@ def named(stream: EventStream) -> pd.DataFrame:
 
 
 def cut(events: EventStream, start: int, stop: int) -> EventStream:
-    """Return a stretch of events with features as a stream of its own."""
+    """Return a range of events with features as a separate stream."""
     return replace(events, **{k: getattr(events, k)[start:stop].copy() for k in ("src", "dst", "t", "edge_attr")})
 
 
 def small_run(method: str, home: Path, events: pd.DataFrame | None = None, **settings: Any) -> Run:
-    """Train for an epoch on 160 events, or those given, below `home`."""
+    """Train for an epoch on 160 events, or the given ones, below `home`."""
     own = home / "own.csv"
     if not own.exists():
         (table(0, 160) if events is None else events).to_csv(own, index=False)
@@ -62,7 +62,7 @@ def small_run(method: str, home: Path, events: pd.DataFrame | None = None, **set
 
 
 def train_shared(method: str, home: Path) -> Run:
-    """Train `home`/method, with its curve of probabilities, on 160 events with an amount; see the fixture `trained`."""
+    """Train `home`/method, with its calibration, on 160 events with an amount; see the fixture `trained`."""
     own = home / f"{method}.csv"
     table(0, 160, seed=7, amount=True).to_csv(own, index=False)
     extra = {"read.edge_columns": ["amount"], "evaluation.batch_size": 16}

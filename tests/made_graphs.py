@@ -1,4 +1,4 @@
-"""Sets of graphs that several tests are about."""
+"""Graph sets for several tests."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from hopstate.data.graph_set import GraphSet, folds
 
 
 def rings(count: int = 30) -> GraphSet:
-    """Rings and chains, labelled as such; nodes and edges are labelled by their number, even or odd."""
+    """Rings and chains, labeled by their kind; nodes and edges are labeled by their number, even or odd."""
     rng, parts = np.random.default_rng(0), []
     y, sizes = np.arange(count) % 2, rng.integers(4, 9, count)
     for label, size, first in zip(y, sizes, np.cumsum(sizes) - sizes):

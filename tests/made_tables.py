@@ -1,4 +1,4 @@
-"""A small made graph as three tables, for tests of several rooms."""
+"""A small synthetic graph as three tables, for tests of several packages."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pandas as pd
 from hopstate.runs.run import Run, fit
 
 N = 40
-SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for nodes
+SMALL: dict[str, dict[str, Any]] = {  # small settings of each node method
     "gcn": {"model.dim": 8, "model.num_layers": 2},
     "nagphormer": {"model.dim": 8, "model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 2},
     "gmn": {"model.dim": 8, "model.state_dim": 4, "walks.max_length": 2, "walks.repeats": 1, "walks.walks": 2},

@@ -3,8 +3,8 @@
     make test-portable            # the settings of CI
     .venv/bin/python tests/portable.py --all
 
-The golden values are those of each method on its first dataset. numba keeps compiled kernels of each processor apart
-by itself. Two settings run at the same time.
+The golden values are those of each method on its first dataset. numba caches kernels
+of each processor separately. Two settings run at the same time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TESTS = (
     "tests/methods/nagphormer/test_readout.py",
     *(f"{GOLDEN}[{method}-{next(iter(cases.KINDS[kind].sets))}]" for method, (kind, _) in cases.METHODS.items()),
 )
-# comparisons of thread counts choose their own; Triton's interpreter takes minutes and runs none of our kernels
+# thread comparisons set their own count; Triton's interpreter takes minutes and uses no CPU kernel
 LEFT_OUT = "not two_threads and not interpreted"
-AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt"  # numba adds this processor's own otherwise
+AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt"  # otherwise numba adds the features of this processor
 SETTINGS: tuple[dict[str, str], ...] = (
     {"NUMBA_CPU_NAME": "generic"},  # compiles every kernel, so it starts first
     {"ATEN_CPU_CAPABILITY": "default"},

@@ -1,4 +1,4 @@
-"""Ranges of settings, and hints at the nearest name."""
+"""Ranges of settings, and hints with the nearest name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_range_accepts_values_inside_and_rejects_others() -> None:
 
 
 def owners(config: object, where: str = "") -> list[tuple[str, object]]:
-    """Return the dataclasses that a configuration is made of, by dotted name."""
+    """Return the nested dataclasses of a configuration, by dotted name."""
     inner = [(f"{where}{f.name}.", getattr(config, f.name)) for f in fields(config)]
     return [(where, config), *(pair for name, value in inner if is_dataclass(value) for pair in owners(value, name))]
 

@@ -1,4 +1,4 @@
-"""Every public model does as PyTorch users expect of a module: copies, files, precisions, compilers, evaluation."""
+"""Every public model behaves like a PyTorch module: copies, files, precisions, compilers, evaluation."""
 
 import copy
 import io
@@ -157,13 +157,13 @@ CASES: dict[str, Callable[[], Made]] = {
     "top": topped,
 }
 every = pytest.mark.parametrize("name", CASES)
-# torch.compile takes in one graph what works neither on sparse matrices nor by the values of tensors
+# torch.compile captures one graph only without sparse matrices and data-dependent control flow
 IN_ONE_GRAPH = ("gat", "pna", "gmn", "gmn-walks", "gps-mamba", "nagphormer", "dyg-mamba", "dygformer", "graphmixer")
 IN_PARTS = ("gcn", "gcnii", "gin-graphs", "ctdg-ssm", "top")
 
 
 def made(name: str, seed: int = 0) -> Made:
-    """Return a model in evaluation mode, normalisation having seen a batch, and inputs."""
+    """Return a model in evaluation mode, with normalisation statistics of one batch, and inputs."""
     torch.manual_seed(seed)
     model, inputs = CASES[name]()
     model.train()(*inputs)
@@ -176,7 +176,7 @@ def evaluate_model(model: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
 
 
 def gradients(model: nn.Module, output: Tensor) -> Tensor:
-    """Return the gradients of a weighing of outputs, of all parameters side by side."""
+    """Return the gradients of a weighted sum of outputs, concatenated over all parameters."""
     model.zero_grad()
     (output.float() * torch.linspace(-1, 1, output.numel()).view(output.shape)).sum().backward()
     found = [p.grad for p in model.parameters() if p.requires_grad]
@@ -230,7 +230,7 @@ def test_training_within_autocast_is_near_full_precision(name: str) -> None:
     by_weights = gradients(model, expected)
     with torch.autocast("cpu", torch.bfloat16):
         found = model(*inputs)
-    # a rounding of bfloat16 moves what passes a ReLU or is the largest
+    # rounding in bfloat16 changes which values pass a ReLU or a maximum
     assert_close_rmse(found, expected, dtype=torch.bfloat16, factor=3)
     assert_close_rmse(gradients(model, found), by_weights, dtype=torch.bfloat16, factor=15)
     with torch.autocast("cpu", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""What `import hopstate` offers."""
+"""The public names of `import hopstate`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_unknown_name_raises_attribute_error() -> None:
 
 
 def test_importing_hopstate_loads_no_other_library() -> None:
-    """With -S, because an environment's own files load modules at the start."""
+    """With -S, because site files of an environment load modules at the start."""
     root = str(Path(hopstate.__file__).parents[1])
     code = f"""
 import sys; sys.path[:0] = [{root!r}]

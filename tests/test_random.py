@@ -15,7 +15,7 @@ import made_tables
 from hopstate.random import named_rng, torch_rng, torch_seeded
 
 SOURCE = Path(hopstate.__file__).parent
-HOMES = {  # files that may make a generator
+HOMES = {  # files that may create a generator
     "random.py",
     "methods/pair_trees/bins.py",  # draws the rows that scikit-learn would draw
     "sampling/negatives.py",  # DyGLib's own sequence of draws, from numpy's legacy generator
@@ -25,7 +25,7 @@ MAKERS = {"default_rng", "fork_rng", "manual_seed", "RandomState"}
 
 
 def test_generators_are_created_in_one_place() -> None:
-    """A generator that is made elsewhere may miss the run's seed."""
+    """A generator created elsewhere may miss the run's seed."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         name, text = path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def test_the_global_state_of_torch_is_restored() -> None:
 
 
 def test_a_run_does_not_seed_pythons_generator(tmp_path: Path) -> None:
-    """torch-geometric names generated modules by python's generator: an equal name would give another module's code."""
+    """torch-geometric names generated modules by Python's generator: equal names would share code."""
     random.seed(9)
     drawn = []
     for name in ("a", "b"):

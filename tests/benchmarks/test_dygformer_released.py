@@ -1,4 +1,4 @@
-"""The released form of DyGFormer, which a benchmark times, computes the model that the library has."""
+"""The released form of DyGFormer in the benchmark equals the library's model."""
 
 import sys
 from pathlib import Path

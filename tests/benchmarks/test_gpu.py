@@ -21,7 +21,7 @@ sys.meta_path.insert(0, Bare())
 
 
 def run(folder: Path, *more: str, code: int = 0) -> dict[str, list[dict]]:
-    """Run the script as on a machine that has neither an installation nor some of its libraries; return its lines."""
+    """Run the script as on a machine without an installation and some libraries; return its lines."""
     (folder / "bare").mkdir()
     (folder / "bare/sitecustomize.py").write_text(BARE)
     environment = os.environ | {"PYTHONPATH": str(folder / "bare"), "OMP_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""Noise in look-ups and streams: how much, where, and never at or after the query."""
+"""Noise in neighbor queries and streams: its amount, its places, never at or after the query time."""
 
 import sys
 from pathlib import Path

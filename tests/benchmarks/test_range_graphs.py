@@ -14,7 +14,7 @@ from range_graphs import far_clues, long_range, tree_match
 
 
 def distances(graph: Graph, start: int) -> np.ndarray:
-    """(N,) hops from a node, by breadth-first search; -1 where there is no way."""
+    """(N,) hops from a node, by breadth-first search; -1 for unreachable nodes."""
     found = np.full(graph.num_nodes, -1)
     found[start], ring, hops = 0, [start], 0
     while ring:

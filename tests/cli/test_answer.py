@@ -1,4 +1,4 @@
-"""`--json` of every command: one object on stdout, of the keys that the documentation lists; errors too."""
+"""`--json` of every command: one object on stdout with the documented keys; errors too."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CALLS = {
     "info": [],
     "completion": ["bash"],
 }
-VALUES: dict[str, dict[str, Any]] = {  # some of what the calls above give
+VALUES: dict[str, dict[str, Any]] = {  # some values of the calls above
     "fit": {"method": "recency", "run": "new", "interrupted": False, "best_epoch": 0},
     "predict": {"out": "predicted.csv", "rows": 160},
     "stream": {"out": "scored.csv", "rows": 20},
@@ -93,7 +93,7 @@ def _here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def strict(text: str) -> Any:
-    """Read a text as JSON itself has it: no NaN, nothing before or after."""
+    """Parse strict JSON: no NaN, nothing before or after."""
 
     def no_number(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")

@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, compare and inspect on files, and errors that name what is wrong."""
+"""The command line: fit, evaluate, predict, compare and inspect on files, and errors that name the problem."""
 
 from __future__ import annotations
 
@@ -28,17 +28,12 @@ from hopstate.ops.threads import one_thread
 from hopstate.runs.run import Run, fit_config
 from hopstate.runs.tune import Search
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 Capture = pytest.CaptureFixture[str]
 
 QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu"]
 SMALL = [*QUICK, "--model.dim=16", "--tokens.num_hops=2", "--tokens.eigenvectors=2", "--batch_size=16"]
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr("hopstate.training.progress.draw_curves", lambda *given: None)  # most of a small training
 
 
 def write_tables(folder: Path) -> dict[str, Path]:

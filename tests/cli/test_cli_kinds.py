@@ -1,4 +1,4 @@
-"""Links by kind of negatives in `compare`: what does not beat which baseline."""
+"""Links by kind of negatives in `compare`: methods that do not outperform a baseline."""
 
 from math import nan
 from typing import Any

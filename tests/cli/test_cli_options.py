@@ -1,4 +1,4 @@
-"""An option that a command does not have: the error names the nearest of its own."""
+"""An unknown option of a command: the error names the nearest known one."""
 
 import json
 import re

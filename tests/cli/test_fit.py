@@ -1,4 +1,4 @@
-"""What `fit` prints of a finished run."""
+"""Output of `fit` for a finished run."""
 
 import json
 from collections.abc import Callable

@@ -29,7 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the run, in the folder in which the test works."""
+    """Return a copy of the run, in the working folder of the test."""
     shutil.copytree(finished / "run", tmp_path / "run")
     shutil.copy(finished / "others.csv", tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`hopstate serve`: wrong usage is refused before anything that takes long, and a signal stops it."""
+"""`hopstate serve`: wrong usage is rejected before slow work, and a signal stops it."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def test_an_address_of_another_machine_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_small_answers_are_sent_at_once() -> None:
-    """Asyncio switches delays off only for sockets that say that they are TCP's."""
+    """Asyncio sets TCP_NODELAY only for sockets that declare the TCP protocol."""
     with _bound("127.0.0.1", 0) as place:
         assert place.proto == socket.IPPROTO_TCP
 

@@ -67,7 +67,7 @@ def test_a_client_that_does_not_read_does_not_delay_a_stop(tmp_path: Path) -> No
         with socket.create_connection(place) as unread, socket.create_connection(place) as half:
             half.sendall(b"POST /events HTTP/1.1\r\nHost: here\r\nContent-Length: 90\r\n\r\n{")
             unread.settimeout(1)
-            with contextlib.suppress(TimeoutError):  # until all that lies between is full
+            with contextlib.suppress(TimeoutError):  # until all buffers between are full
                 for _ in range(5000):
                     unread.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
             service.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Directed, weighted and featured edges mean what torch-geometric means by them, on whole graphs and in every batch."""
+"""Directed, weighted and featured edges behave as in torch-geometric, on full graphs and in every batch."""
 
 import itertools
 from collections.abc import Callable
@@ -56,13 +56,13 @@ def backbone(graph: Graph, kind: str, layers: int = 2) -> Backbone:
 
 
 def given(graph: Graph) -> dict[str, Tensor]:
-    """What torch-geometric's layers take of a graph's edges."""
+    """The edge inputs of torch-geometric's layers."""
     found = {"edge_weight": graph.edge_weight, "edge_attr": graph.edge_attr}
     return {name: torch.tensor(array) for name, array in found.items() if array is not None}
 
 
 def reference(graph: Graph, model: Backbone, kind: str) -> Tensor:
-    """The model with torch-geometric's own layers, which take the list of edges and normalise it themselves."""
+    """The model with torch-geometric's own layers, which receive the edge list and normalise it themselves."""
     edges, x, first = torch.tensor(graph.edge_index()), torch.tensor(graph.x), None
     x = model.embed(x)
     first = x
@@ -103,7 +103,7 @@ def test_edge_features_change_the_output(kind: str, carry: str) -> None:
 
 
 def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
-    """Every kind of batch, such that nothing is left out of it."""
+    """Every kind of batch, without missing neighbors."""
     every, train = np.arange(N), np.arange(N)
     uniform = UniformSampler(every, N, seed=0)
     parts = ClusterSampler(np.arange(N) % 4, 4, seed=0)
@@ -146,7 +146,7 @@ def test_batches_without_missing_neighbors_equal_the_full_graph(edges: tuple[str
 
 
 def test_shadow_reaches_what_seeds_receive_from() -> None:
-    """One node: its own degree is that of the subgraph, which holds all that it hears of."""
+    """One node: its degree equals that in the subgraph, which contains its receptive field."""
     graph = directed("features")
     model = backbone(graph, "gat")
     full, source = model(*full_graph(graph)), sources(graph, model)["shadow"]()
@@ -166,7 +166,7 @@ def test_inference_in_blocks_is_exact(edges: tuple[str, str], halo: bool) -> Non
 
 
 def test_a_chain_sends_forward_only() -> None:
-    """0 -> 1 -> 2 -> 3: after k layers node v knows of the k nodes before it."""
+    """0 -> 1 -> 2 -> 3: after k layers node v depends on the k nodes before it."""
     x = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
     graph = Graph.from_edges(np.array([[0, 1], [1, 2], [2, 3]]), 4, undirected=False, x=x)
     model = backbone(graph, "sage")

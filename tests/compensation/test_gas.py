@@ -35,7 +35,7 @@ def backbone(kind: str, **settings) -> Backbone:
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "pna", "gcnii"])
 def test_gas_equals_full_batch_after_one_pass_more_than_layers(kind: str) -> None:
-    """Weights fixed; the pass that first reads only fresh histories equals full batch, the ones before do not."""
+    """With fixed weights, the first pass that reads only fresh histories equals full batch; earlier ones do not."""
     graph, model = random_graph(), backbone(kind)
     history = GasCache(60, [8, 8, 8])
     sampler = UniformSampler(np.arange(60), 20, seed=0, shuffle=False)
@@ -71,7 +71,7 @@ def test_a_gas_batch_without_missing_neighbors_is_exact() -> None:
     assert relative_rmse(model(batch.x, batch.graph), model(*full_graph(graph))[batch.nodes]) < 1e-6
 
 
-@pytest.mark.parametrize(  # a sample in which every pair of options occurs nearly once
+@pytest.mark.parametrize(  # a sample that covers nearly every pair of options
     ("kind", "jumping_knowledge", "size", "halo"),
     list(itertools.product(KINDS, ["none", "cat", "max"], [1, 17, 60], [False, True]))[::11],
 )
@@ -116,7 +116,7 @@ def test_training_rows_and_weights_of_a_batch() -> None:
 
 @pytest.mark.parametrize(("kind", "norm"), [("gcn", "batch"), ("gcnii", "layer")])
 def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
-    """What is written in a training step is what nodes send where nothing is dropped; norms learn from the step."""
+    """Histories of a training step are computed without dropout; norms update from the step."""
     graph = random_graph()
     config = Backbone.Config(dim=8, num_layers=3, dropout=0.5, norm=norm)
     model = Backbone(config, kind=kind, in_dim=5, num_classes=3)
@@ -129,7 +129,7 @@ def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
     assert all(module.training for module in model.modules())
     kept = [table.clone() for table in history.tables]
     out = [model(batch.x, read) for _ in range(2)]
-    assert not torch.equal(*out)  # the step itself drops
+    assert not torch.equal(*out)  # the step itself uses dropout
     assert all(torch.equal(a, b) for a, b in zip(kept, history.tables))
     plain = Backbone(Backbone.Config(dim=8, num_layers=3, dropout=0.0, norm=norm), kind=kind, in_dim=5, num_classes=3)
     plain.load_state_dict(before)

@@ -1,4 +1,4 @@
-"""Features and labels belong to the nodes that they name, whatever the order of their rows."""
+"""Features and labels belong to the nodes that they name, in any order of rows."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The clock: exact differences, a unit that is a gap of the stream, one answer whatever the file counts in."""
+"""The clock: exact differences, the median time delta as unit, results that do not depend on the unit of the file."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hopstate.streaming.active_batch import recent_context
 from hopstate.testing.conformance import F64_LAST
 
 NS = 10**9
-START = 1_700_000_000  # seconds since 1970; in nanoseconds float64 holds it to 256
+START = 1_700_000_000  # seconds since 1970; in nanoseconds float64 is exact to 256
 
 
 def test_differences_are_exact_before_they_are_floats() -> None:

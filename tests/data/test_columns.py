@@ -1,4 +1,4 @@
-"""Runs on tables with texts, dates and gaps: scales of training rows only, later files encoded as the run's own."""
+"""Runs on tables with texts, dates and missing values: scales of training rows only, later files encoded alike."""
 
 import json
 from functools import cache
@@ -175,7 +175,7 @@ def test_later_events_with_texts_dates_and_missing_values_are_encoded_alike(tmp_
 
 
 def test_numbers_with_none_in_a_table_are_read_as_in_a_file(tmp_path):
-    """pandas keeps a column of numbers and None as objects."""
+    """pandas stores a column of numbers and None as objects."""
     ends = {"source": [0, 1, 2, 3] * 8, "target": [4, 5, 6, 7] * 8, "time": range(32)}
     columns = {"price": [1.5, None, 3, 4] * 8, "count": [1, None, 3, 4] * 8, "label": [1, None, 0, 1] * 8}
     table = pd.DataFrame(ends | {name: pd.Series(values, dtype=object) for name, values in columns.items()})

@@ -1,4 +1,4 @@
-"""Dates in, dates out: the zone that a file named, exact to its unit, and lengths of time in words."""
+"""Dates in and out: the zone of the file, exact to its unit, and durations in words."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Splits of event streams; DyGLib's against arrays that its own code produced."""
+"""Splits of event streams; DyGLib's split compared with arrays from its code."""
 
 import numpy as np
 import pandas as pd
@@ -80,7 +80,7 @@ def test_a_split_with_an_empty_part_is_an_error():
 
 
 def test_nanoseconds_are_split_like_small_integers() -> None:
-    """A nanosecond apart, 1.7e18 of them since 1970: to float64 they are one time."""
+    """Times one nanosecond apart, 1.7e18 ns after 1970: they are equal in float64."""
     rng = np.random.default_rng(0)
     t = np.sort(rng.integers(0, 90, 200))
     src, dst = rng.integers(0, 9, (2, 200))
@@ -93,7 +93,7 @@ def test_nanoseconds_are_split_like_small_integers() -> None:
 
 
 def test_years_in_nanoseconds_are_split_like_microseconds() -> None:
-    """Three years are 2^56 ns: a quantile in float64 stood some ns before the event that it should be."""
+    """Three years are 2^56 ns: a quantile in float64 is some ns before the event at that position."""
     for seed in range(30):
         rng = np.random.default_rng(seed)
         t = 1_600_000_000_000_000 + np.sort(rng.integers(0, 3 * 365 * 86_400_000_000, 2001))

@@ -1,4 +1,4 @@
-"""Counting events between two times: as a plain count does, whatever the type and the ties."""
+"""Counting events between two times equals a naive count, for every type and with ties."""
 
 import numpy as np
 import pytest
@@ -32,11 +32,11 @@ def test_empty_streams_and_extreme_time_ranges() -> None:
 
 @pytest.mark.parametrize("deletes", [False, True])
 def test_event_times_of_stores_and_states(deletes: bool) -> None:
-    """Built at once, grown, of a state: the times of the same events, self pairs once."""
+    """Built, appended and from a state: the times of the same events, self pairs once."""
     rng = np.random.default_rng(1)
     src, dst, t = rng.integers(0, 4, 50), rng.integers(0, 4, 50), np.sort(rng.integers(0, 30, 50))
     kind = None
-    if deletes:  # each edge goes as soon as it has come
+    if deletes:  # each edge is deleted immediately after it was added
         kind = np.resize(np.array([ADD, DELETE], np.int8), 100)
         src, dst, t = np.repeat(src, 2), np.repeat(dst, 2), np.repeat(t, 2)
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=4, kind=kind)
@@ -52,7 +52,7 @@ def test_event_times_of_stores_and_states(deletes: bool) -> None:
 
 
 def _bare(stream: EventStream, first: int, stop: int) -> EventStream:
-    """Return some of the events as they come, with numbers of their own."""
+    """Return some of the events as a stream with its own numbers."""
     kind = None if stream.kind is None else stream.kind[first:stop].copy()
     columns = {name: getattr(stream, name)[first:stop].copy() for name in ("src", "dst", "t")}
     return EventStream(**columns, num_nodes=4, kind=kind, from_start=False)

@@ -1,4 +1,4 @@
-"""Splits by windows: as long as they say in every unit; what is no duration is refused."""
+"""Splits by windows: correct durations in every unit; invalid durations are rejected."""
 
 import numpy as np
 import pytest

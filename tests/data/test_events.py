@@ -1,4 +1,4 @@
-"""The event stream record: its promises, slices, identity."""
+"""The event stream: its invariants, slices, identity."""
 
 import numpy as np
 import pytest

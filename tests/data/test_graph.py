@@ -1,4 +1,4 @@
-"""The graph record: what it promises, how it is built, and that nothing is lost on the way out and back."""
+"""The graph object: its invariants, constructors, and lossless conversions."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_broken_csr_is_named() -> None:
     ]:
         with pytest.raises(DataError, match=message or None):
             Graph(indptr=indptr, indices=np.array(indices, int))
-    Graph(indptr=np.array([0, 0, 3, 3, 4]), indices=np.array([1, 2, 3, 0]))  # falls only where a row begins
+    Graph(indptr=np.array([0, 0, 3, 3, 4]), indices=np.array([1, 2, 3, 0]))  # decreases only at the start of a row
 
 
 def test_sortedness_is_checked_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_a_memory_map_is_checked_in_blocks(tmp_path: Path) -> None:
     np.save(path, np.zeros((n, 64), np.float32))  # 102 MB
     x = np.load(path, mmap_mode="r")
     edges = np.array([[0, 1]])
-    Graph.from_edges(edges[:1], 2)  # compiles before memory is watched
+    Graph.from_edges(edges[:1], 2)  # compiles before memory is measured
     tracemalloc.start()
     graph = Graph.from_edges(edges, n, x=x)
     peak = tracemalloc.get_traced_memory()[1]
@@ -320,7 +320,7 @@ def test_vocabulary() -> None:
 
 
 def test_records_are_copied_and_pickled():
-    """A spawned loader's worker gets an equal record."""
+    """A spawned DataLoader worker gets an equal graph."""
     rng = np.random.default_rng(0)
     masks = {"train": np.arange(12) < 6}
     graph = Graph.from_edges(

@@ -1,4 +1,4 @@
-"""Sets of graphs: the record's promises, torch-geometric, TU text files."""
+"""Graph sets: invariants, torch-geometric, TU text files."""
 
 import numpy as np
 import pytest

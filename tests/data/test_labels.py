@@ -54,7 +54,7 @@ def test_a_label_of_minus_one_needs_a_choice(tmp_path):
     assert graph(tmp_path, text, unlabeled_value="-1").y.tolist() == [0, 1, -1]
     signs = graph(tmp_path, text, unlabeled_value="none")
     assert (signs.y.tolist(), signs.class_names) == ([1, 2, 0], ("-1", "0", "1"))
-    assert graph(tmp_path, rows(-1, 1, -1)).class_names == ("-1", "1")  # the two classes of a sign
+    assert graph(tmp_path, rows(-1, 1, -1)).class_names == ("-1", "1")  # classes -1 and 1
     assert graph(tmp_path, rows("red", "?", "blue"), unlabeled_value="?").y.tolist() == [1, -1, 0]
     assert graph(tmp_path, rows(0, 1, 9), unlabeled_value="9").y.tolist() == [0, 1, -1]
     with pytest.raises(ConfigError):
@@ -117,7 +117,7 @@ def test_unknown_label_choices_are_rejected(tmp_path):
 
 @pytest.mark.parametrize("cut", [" ", "/", "+", "&"])
 def test_labels_with_an_ambiguous_separator_need_a_choice(cut: str, tmp_path: Path) -> None:
-    """Only where each part is a label by itself: "New York" and "A/B testing" are one."""
+    """Only if each part is a label by itself: "New York" and "A/B testing" are single labels."""
     several = pd.DataFrame({"id": range(9), "label": ["cs.CV", f"cs.CV{cut}stat.ML", "stat.ML"] * 3})
     several.to_csv(tmp_path / "l.csv", index=False)
     with pytest.raises(DataError, match="multilabel"):

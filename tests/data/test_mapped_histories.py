@@ -1,4 +1,4 @@
-"""The histories of a mapped stream lie in files without names: the same answers, and nothing left behind."""
+"""Histories of a mapped stream are in unnamed files: the same results, and no file is left."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_training_queries_agree_in_histories_of_the_whole_stream():
         a, b = (store.last(ends[rows], stream.t[rows], 1000) for store in (whole, own))
         for name in ("offsets", "nodes", "event_ids", "times"):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-    after = stream.t[rows[-1]] + 1  # the property has an end: later look-ups differ
+    after = stream.t[rows[-1]] + 1  # the property is limited: later queries differ
     assert len(whole.last(np.arange(12), np.full(12, after + 50), 1000).nodes) > len(
         own.last(np.arange(12), np.full(12, after + 50), 1000).nodes
     )
@@ -155,9 +155,7 @@ def test_trees_on_a_mapped_stream_equal_memory(tmp_path, monkeypatch):
         run = fit("pair-trees", str(tmp_path / "store"), out=tmp_path / name, model__num_trees=5, loop__progress=False)
         found.append((run.metrics, run.baselines, load_checkpoint(run.path / "model.safetensors").tensors["model"]))
     assert found[0][:2] == found[1][:2]
-    for name, baseline in found[0][
-        1
-    ].items():  # the run's own split, clock and index give what a run of the baseline gives
+    for name, baseline in found[0][1].items():  # the run's split, clock and index give the results of a baseline run
         own = fit(name, str(tmp_path / "store"), out=tmp_path / f"own-{name}", loop__progress=False)
         assert own.metrics["test"] == baseline
     assert all(torch.equal(found[0][2][name], found[1][2][name]) for name in found[0][2])
@@ -182,7 +180,7 @@ def test_a_run_on_a_mapped_stream_shares_one_index_with_its_baselines(name, tmp_
 
 
 def test_pages_are_released_before_each_baseline(tmp_path, monkeypatch):
-    """At 100 M events a run's pages and a baseline's together would be over what is allowed."""
+    """At 100 M events the pages of a run and a baseline together would exceed the memory limit."""
     from hopstate.methods.heuristics import method
 
     save_events(made(events=600, nodes=20), tmp_path / "store")

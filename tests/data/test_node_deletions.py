@@ -1,4 +1,4 @@
-"""A node is deleted: its event becomes a deletion of each of its edges, in files, streams and states of live runs."""
+"""Deleting a node deletes each of its edges, in files, streams and states of live runs."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ Row = tuple[int, int, int, int]
 
 
 def story(count: int = 120, seed: int = 0, nodes: int = 8) -> list[Row]:
-    """Return rows (source, destination, time, kind) as a user would write them: edges and nodes come and go."""
+    """Return rows (source, destination, time, kind) as a user would write them, with deleted nodes."""
     rng, active, rows = np.random.default_rng(seed), [], []
     times = np.sort(rng.integers(0, count // 2, count)).tolist()
     for t in times:
@@ -73,7 +73,7 @@ def test_deleting_a_node_deletes_its_edges(seed: int) -> None:
     assert rows_of(stream) == naive(rows)
     assert len(naive(rows)) > len(rows)
     check_deletes(stream)
-    assert expand_node_deletions(stream) is stream  # twice is once
+    assert expand_node_deletions(stream) is stream  # a repeated deletion has no effect
     ends = edge_ends(stream.src, stream.dst, stream.kind, 8)
     open_: dict[tuple[int, int], list[int]] = {}
     for i, (u, v, _, kind) in enumerate(rows_of(stream)):
@@ -87,7 +87,7 @@ def test_deleting_a_node_deletes_its_edges(seed: int) -> None:
 
 @pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 5), (2, 40), (3, 37)])
 def test_a_state_accepts_node_deletions_in_any_cut(seed: int, size: int) -> None:
-    """The same events under the same ids, the same edges that end and the same look-ups of active edges."""
+    """Equal events with equal ids, equal ended edges and equal queries of active edges."""
     rows = story(160, seed)
     whole, state = stream_of(rows), StreamState()
     for start in range(0, len(rows), size):

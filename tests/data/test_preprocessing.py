@@ -15,7 +15,7 @@ TRAIN = np.arange(0, 60, 2)
 
 
 def values(seed: int = 0) -> np.ndarray:
-    """60 rows: normal, a year, skewed amounts, two values, one value, and a column with gaps."""
+    """60 rows: normal, a year, skewed values, two values, one value, and a column with missing values."""
     rng = np.random.default_rng(seed)
     columns = [rng.normal(size=60), 1998.0 + rng.integers(0, 26, 60), np.exp(3 * rng.normal(size=60))]
     columns += [rng.integers(0, 2, 60).astype(float), np.full(60, 7.25), rng.normal(size=60)]
@@ -35,7 +35,7 @@ def test_values_equal_a_manual_computation():
     for i in (0, 1, 2):
         np.testing.assert_allclose(found[:, i], (table[:, i] - train[:, i].mean()) / train[:, i].std(), rtol=F32)
     np.testing.assert_array_equal(found[:, 3], table[:, 3])  # two values become 0 and 1
-    assert not found[:, 4].any()  # one value among training rows carries nothing
+    assert not found[:, 4].any()  # a constant column of training rows becomes 0
     mean, deviation = np.nanmean(train[:, 5]), np.nanstd(train[:, 5])
     np.testing.assert_allclose(found[[2, 5, 20], 5], 0, atol=F32_TIGHT)  # filled with the mean
     np.testing.assert_allclose(found[7, 5], (table[7, 5] - mean) / deviation, rtol=F32)

@@ -35,12 +35,12 @@ def write(folder: Path, text: str, name: str = "events.csv") -> Path:
 
 
 def rows(count: int, *columns: object) -> str:
-    """Return lines of comma-separated cells, one column of numbers or of what a function gives for a row each."""
+    """Return lines of comma-separated cells, with one column per function of the row number."""
     return "".join(",".join(str(column(i)) for column in columns) + "\n" for i in range(count))  # type: ignore[operator]
 
 
 def read_as(notes: tuple[str, ...]) -> str:
-    """Return the one note that says which column is what."""
+    """Return the note on the roles of columns."""
     (found,) = (note for note in notes if note.startswith("read as: "))
     return found
 
@@ -336,7 +336,7 @@ def test_networkx_graphs_keep_nodes_and_attributes() -> None:
     made = nx.Graph()
     made.add_nodes_from([("b", {"size": 1.5, "y": 0}), ("a", {"size": 2.5, "y": 1}), ("lone", {"size": 3.5, "y": 1})])
     made.add_edge("b", "a", weight=0.5)
-    for undirected in (True, False):  # its edges have no direction
+    for undirected in (True, False):  # its edges are undirected
         graph = read_graph(made, label_column="y", undirected=undirected)
         assert graph.node_ids.ids.tolist() == ["b", "a", "lone"]
         assert (graph.x.tolist(), graph.y.tolist()) == ([[1.5], [2.5], [3.5]], [0, 1, 1])
@@ -379,7 +379,7 @@ def test_tables_of_arrays_as_pandas_writes_them(tmp_path: Path, index: bool, sep
             prepare(str(path), str(tmp_path / "store"))
     stream = read_events(path, header=None if index else True)
     assert (stream.src.tolist(), stream.t.tolist()) == (events[:, 0].tolist(), events[:, 2].tolist())
-    for names in (range(3), "012", ["src", "dst", "t"]):  # a table in memory has names of columns, whatever they are
+    for names in (range(3), "012", ["src", "dst", "t"]):  # a table in memory has column names, of any kind
         other = read_events(pd.DataFrame(events, columns=list(names)), header=False)
         assert other.content_hash == stream.content_hash
 

@@ -1,6 +1,6 @@
-"""What cells of users' tables say: words for nothing, numbers and dates as people write them, columns that say nothing.
+"""Cells of users' tables: words for missing values, local numbers and dates, uninformative columns.
 
-Each test is of a kind of file that was misread once; those of the shared folder are read as they lie there.
+Each test covers a kind of file that is easily misread; files of the shared folder are read unchanged.
 """
 
 import os
@@ -295,7 +295,7 @@ def test_empty_columns_and_row_numbers_are_not_edge_features(tmp_path):
     options = read_graph(table, edge_columns=["edge_id"])
     assert options.edge_table is not None
     assert options.edge_table.columns == ("edge_id",)
-    again = written(tmp_path, "source,target,venue_id\na,b,1\nb,c,1\nc,d,2\n")  # no number of rows
+    again = written(tmp_path, "source,target,venue_id\na,b,1\nb,c,1\nc,d,2\n")  # not row numbers
     assert read_graph(again).edge_table is not None
 
 
@@ -357,7 +357,7 @@ def test_adjacency_matrices_are_rejected(tmp_path, kind):
 
 
 def test_the_advice_on_a_matrix_converts_it(tmp_path, monkeypatch):
-    """A directed one with weights, names behind tabs and an empty corner; then one of numbers alone."""
+    """A directed matrix with weights, names separated by tabs and an empty corner; then one of numbers only."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "named.tsv").write_text("\ta\tb\tc\na\t0\t2\t0\nb\t0\t0\t5\nc\t0\t0\t0\n")
     (tmp_path / "plain.csv").write_text("0,1,0,0\n1,0,0,0\n0,0,0,1\n0,0,1,0\n")

@@ -1,4 +1,4 @@
-"""Graphs on disk: what comes back, memory maps, and what a failure leaves behind."""
+"""Graphs on disk: round trips, memory maps, and files after a failure."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_failed_rename_puts_the_previous_graph_back(
 
 
 def _stale(path: Path) -> Path:
-    """Return the name of what a process that has ended left unfinished for path."""
+    """Return the name of a temporary file that an ended process left for path."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     part = files.temporary_name(path)

@@ -1,4 +1,4 @@
-"""A past on disk: read back as it was, whole after a kill at any write, and refused where it is damaged."""
+"""A stream state on disk: round trips, consistent after a kill at any write, rejected if damaged."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ def events(first: int, count: int, ids: Any = None, kind: bool = False) -> Event
 
 
 def after(past: StreamState, stream: EventStream) -> StreamState:
-    """What a call makes: the events, and memories of some nodes."""
+    """The changes of a call: events, and memories of some nodes."""
     part, now = past.joined(stream)
     nodes, value = np.unique(part.src), float(len(now))
     memories = Memories(
@@ -89,11 +89,11 @@ def test_existing_parts_are_not_written_again(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process ends here; nothing after it runs."""
+    """Simulates the end of the process."""
 
 
 def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each write and each removal, before and after it; then the same call comes again."""
+    """A kill before and after each write and each removal; then the same call is repeated."""
     calls = [events(0, 8), events(8, 3), events(11, 1)]
     expected = [past := StreamState(model="abc"), *(past := after(past, call) for call in calls)]
     count = {"left": -1}
@@ -118,7 +118,7 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
         done = 0
         while done < len(calls):
             found = load_stream_state(folder) if (folder / "live.json").is_file() else StreamState(model="abc")
-            if len(found) == len(expected[done + 1]):  # the kill came after it counted
+            if len(found) == len(expected[done + 1]):  # the kill came after the commit
                 done += 1
                 continue
             assert len(found) == len(expected[done])
@@ -201,7 +201,7 @@ def test_a_folder_of_other_things_is_not_written_into(tmp_path: Path) -> None:
 
 def test_a_state_replaced_during_a_read_is_read_consistently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     past = after(StreamState(model="abc"), events(0, 8))
-    for first in range(8, 12):  # a few small files, which the writer joins
+    for first in range(8, 12):  # a few small files, which the writer merges
         past = save_stream_state(after(past, events(first, 1)), tmp_path)
     expected, read, writes = content(after(past, events(12, 9))), stream_checkpoint._tensors, []
 

@@ -42,7 +42,7 @@ def test_new_events_follow_in_the_same_rows() -> None:
     assert part.event_ids.tolist() == [2, 3]
     assert part.take(np.array([1])).src.tolist() == [1]
     assert part.edge_attr is not None
-    assert whole.edge_attr is None  # earlier ones have none
+    assert whole.edge_attr is None  # earlier states have none
     assert now.events(2).edge_attr is not None
     assert now.events(1, 3).t.tolist() == [2, 2]
     assert now.events(3, 3).t.tolist() == []
@@ -78,7 +78,7 @@ def test_repeated_last_events_are_rejected_unless_allowed() -> None:
         now.joined(new)
     assert len(now.joined(new, allow_duplicates=True)[1]) == 6
     assert len(now.joined(events([5, 5, 5]))[1]) == 7
-    stranger = now.joined(events([5], num_nodes=9))[1]  # more nodes do not hide that it is the same
+    stranger = now.joined(events([5], num_nodes=9))[1]  # more nodes do not hide a repeated event
     with pytest.raises(DataError):
         stranger.joined(events([5], num_nodes=12))
 
@@ -132,7 +132,7 @@ def part(whole: EventStream, first: int, stop: int) -> EventStream:
 
 
 def grown(whole: EventStream, cuts: list[int]) -> list[StreamState]:
-    """Return the states after each of some cuts, which share a log."""
+    """Return the states after some cuts, which share storage."""
     states = [StreamState()]
     for first, stop in zip([0, *cuts], cuts):
         states.append(states[-1].joined(part(whole, first, stop), allow_duplicates=True)[1])
@@ -140,7 +140,7 @@ def grown(whole: EventStream, cuts: list[int]) -> list[StreamState]:
 
 
 def assert_is_state_of(state: StreamState, whole: EventStream, *, look_ups: bool = True) -> None:
-    """Check that a state holds the first events of a stream and looks up what a store of these finds."""
+    """Check that a state equals the first events of a stream, in events and neighbor queries."""
     begun = part(whole, 0, len(state)).with_(from_start=True)
     for name in ("src", "dst", "t", "edge_attr"):
         np.testing.assert_array_equal(getattr(state.events(), name), getattr(begun, name))
@@ -170,7 +170,7 @@ def assert_is_state_of(state: StreamState, whole: EventStream, *, look_ups: bool
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
 @pytest.mark.parametrize("early", [False, True])
 def test_earlier_states_do_not_change(deletes: bool, kind: type, early: bool) -> None:
-    """Whether their look-ups were first built before later events came or after."""
+    """Neighbor indices may be built before or after later events are appended."""
     whole = stream(300, deletes=deletes, kind=kind)
     states = grown(whole, [1, 18, 40, 41, 150])
     if early:
@@ -211,7 +211,7 @@ def test_appended_rows_are_copied_a_bounded_number_of_times(monkeypatch: pytest.
     for i in range(1000):
         state = state.joined(part(whole, i, i + 1), allow_duplicates=True)[1]
         state.store()
-    columns = 8  # of the log, its features and its look-ups
+    columns = 8  # of the events, their features and the index
     assert 0 < copied["rows"] < columns * 2 * 1000
     assert_is_state_of(state, whole)
 

@@ -283,7 +283,7 @@ def test_columns_are_listed_by_kind_and_scale():
 
 
 def labels_of(y: np.ndarray, names: tuple[str, ...] | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Return the facts and the doubts about labels of events."""
+    """Return the facts and warnings about labels of events."""
     places = np.arange(len(y))
     data = EventStream(src=places, dst=places + len(y), t=places, labels=y, class_names=names)
     found = summarize(data)
@@ -302,7 +302,7 @@ def test_labels_are_listed_as_classes_or_amounts():
     several = np.array([[1, np.nan], [0, np.nan], [np.nan, np.nan]], np.float32)
     facts, _ = labels_of(several, ("spam", "bot"))
     assert facts["targets"] == "spam: 0 to 1, mean 0.5, sd 0.5 (2 known); bot: none known"
-    assert class_counts(np.array([0.5, -1.0, 0.5]), None) is None  # -1 is an amount among fractions
+    assert class_counts(np.array([0.5, -1.0, 0.5]), None) is None  # -1 is a regression value among fractions
     assert class_counts(np.arange(20.0), None) is None
     counts = class_counts(np.array([0, 0, 2]), ("a", "b", "c"))
     assert counts is not None

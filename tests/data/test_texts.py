@@ -63,7 +63,7 @@ def test_a_column_of_unknown_texts_has_a_warning():
 # ---- held-out rows -----------------------------------------------------------------------------------------
 TAILS = [
     ["KDD"] * 60,
-    [f"u{i}" for i in range(60)],  # hardly any text recurs over all rows
+    [f"u{i}" for i in range(60)],  # few texts repeat over all rows
     [f"w{i % 20}" for i in range(60)],
     [""] * 60,
     [f"v{i:03d}" for i in range(60)],

@@ -1,4 +1,4 @@
-"""Rows of ids: the same for a few, which are looked up one by one, as for many."""
+"""Rows of ids: few ids, which are searched one by one, give the same rows as many."""
 
 import pickle
 
@@ -90,7 +90,7 @@ def test_parts_round_trip_and_damaged_parts_are_rejected() -> None:
         with pytest.raises(DataError):
             Vocabulary.from_parts(bad, data)
     with pytest.raises(DataError):
-        Vocabulary.from_parts(np.array([0, 1, 2, 2, 6]), data)  # cuts a character in two
+        Vocabulary.from_parts(np.array([0, 1, 2, 2, 6]), data)  # splits a character
 
 
 @pytest.mark.parametrize("ids", [["b", "a", "c"], [7, 3, 9]], ids=["texts", "numbers"])

@@ -1,4 +1,4 @@
-"""Generated graphs: exact counts, the published Minesweeper's statistics, the same for the same seed."""
+"""Generated graphs: exact counts, the statistics of the published Minesweeper, fixed by the seed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_minesweeper_has_the_published_statistics(shared: Path) -> None:
         np.testing.assert_array_equal(made.masks[name].sum(1), real.masks[name].sum(1))
         for a, b in zip(made.masks[name], real.masks[name], strict=True):
             assert made.y[a].mean() == real.y[b].mean() == 0.2
-    # the real features follow from the real labels by the same rule
+    # the published features follow from the published labels by the same rule
     shown = np.flatnonzero(real.x[:, 0] == 0)
     near = real.to_scipy() @ real.y
     np.testing.assert_array_equal(real.x[shown].argmax(1), 1 + np.minimum(near[shown], 5))

@@ -1,4 +1,4 @@
-"""The catalogue and downloads, from a server on this machine: checks, retries, failures that say what to do."""
+"""The catalogue and downloads, from a server on this machine: checks, retries, errors with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated event streams: CTAN's recipe written out, and a message stream with the structure it promises."""
+"""Generated event streams: CTAN's recipe written out, and a message stream with its documented structure."""
 
 import numpy as np
 import pytest

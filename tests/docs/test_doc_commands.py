@@ -6,7 +6,7 @@ small files of the names that the pages use. A comment before a block marks it:
     <!-- run: slow -->       minutes; run with the tests marked slow
     <!-- run: network -->    fetches something
     <!-- run: gpu -->        needs a CUDA device
-    <!-- run: no, REASON --> for another reason, which must be given
+    <!-- run: no, REASON --> not run; the reason is required
 
 The options and names of all pages are checked without running anything. The unmarked blocks of README and the
 quickstart run with small models on small generated data, every training cut to one epoch and every search to two trials
@@ -54,7 +54,7 @@ SMALL = {
     "sbm": {"num_nodes": 300},
     "clubs-generated": {"num_nodes": 100, "num_events": 600},
 }
-MODELS = {  # settings that make a model of a page small
+MODELS = {  # settings that reduce the model of a page
     "dygformer": ["--model.channel_dim=8", "--model.time_dim=8", "--model.out_dim=8", "--model.max_length=4"],
     "ctdg-ssm": ["--model.dim=8", "--model.time_dim=4", "--model.hidden=8"],
 }
@@ -74,7 +74,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page that can be run, without those that a page includes from a file."""
+    """Return the runnable blocks of a page, without those included from a file."""
     text = page.read_text(encoding="utf-8")
     found = [
         Block(m["language"], m["mark"] or "", m["text"], text[: m.start("text")].count("\n"))
@@ -84,7 +84,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(text: str) -> list[str]:
-    """Return the commands of a shell block, continued lines joined, comments left out."""
+    """Return the commands of a shell block, continued lines joined, without comments."""
     lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -126,14 +126,14 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def smaller(name: str) -> registry.Dataset:
-    """Return the entry of a generated dataset that makes it smaller."""
+    """Return a smaller entry of a generated dataset."""
     entry = registry.find_dataset(name)
     assert entry is not None
     return replace(entry, options={**entry.options, **SMALL[name]})
 
 
 def cut(words: list[str]) -> list[str]:
-    """Return a hopstate command with its training, search or check cut short."""
+    """Return a hopstate command with a shorter training, search or check."""
     if words[0] == "check-leak":
         return [*words, "--times=1", "--queries=4"]
     short = ["--loop.epochs=1", "--loop.progress=false", "--loop.logger=none"]
@@ -171,7 +171,7 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> Non
         if block.mark and not (whole and block.mark == "slow"):
             continue
         if block.language == "python":
-            # torch-geometric imports the file's name as a module, which that of a page is not
+            # torch-geometric imports the file's name as a module; a page's name is not one
             exec(compile("\n" * block.line + block.text, str(page / "__main__.py"), "exec"), names)
             continue
         for command in commands(block.text):
@@ -179,11 +179,11 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> Non
 
 
 class Parsed(BaseException):
-    """A command's options are known; nothing runs after this."""
+    """Raised when the options of a command have been parsed, so that nothing runs."""
 
 
 def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands with a parser of their own raise `Parsed` where they would begin to work."""
+    """Make commands with their own parser raise `Parsed` where their work would start."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "examples"))  # --method imports while options are parsed
 
     def parsed(self: CommandParser, words: list[str]) -> NoReturn:
@@ -196,7 +196,7 @@ def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_names(parser: Parser, words: Iterable[str]) -> None:
-    """Raise ConfigError for a word that is an option and none of a method's; values are not looked at."""
+    """Raise ConfigError for an unknown option of a method; values are not checked."""
     known = parser.keys()
     groups = {key.rpartition(".")[0] for key in known if "." in key}
     more = (*SHORT_OPTIONS, "--config", "--print_config", "--help", "--help-all")
@@ -209,9 +209,9 @@ def check_names(parser: Parser, words: Iterable[str]) -> None:
 
 
 def check_command(words: list[str]) -> None:
-    """Raise for a hopstate command with an option that it does not have; nothing runs.
+    """Raise for a hopstate command with an unknown option; nothing runs.
 
-    Methods of the user's own and words that are no options (`PATH`, `$RUN`) pass.
+    Custom methods and placeholders (`PATH`, `$RUN`) pass.
     """
     command, *rest = Flags.split(words)[1]
     parsers = {"fit": fit_parser, "tune": tune_parser}
@@ -232,7 +232,7 @@ def check_command(words: list[str]) -> None:
 
 
 def dry(page: Path) -> list[str]:
-    """Return what is wrong with a page's blocks, without running them."""
+    """Return the errors of a page's blocks, without running them."""
     wrong = []
     for block in blocks(page):
         mark, _, reason = block.mark.partition(",")
@@ -256,7 +256,7 @@ def dry(page: Path) -> list[str]:
 
 
 def unknown_names(code: str) -> list[str]:
-    """Return what a block in Python takes from hopstate that is not there."""
+    """Return missing hopstate names that a Python block uses."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hopstate":

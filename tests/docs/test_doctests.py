@@ -1,4 +1,4 @@
-"""The examples in docstrings give what they say."""
+"""The examples in docstrings give their documented output."""
 
 from __future__ import annotations
 

@@ -25,10 +25,8 @@ QUICK = ["--loop.epochs=2", "--loop.progress=false", "--loop.logger=none", "--lo
 
 
 @pytest.fixture(autouse=True)
-def _examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _examples(empty_folder: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
 
 
 def test_the_model_passes_the_conformance_suite() -> None:

@@ -1,4 +1,4 @@
-"""Links of pages outside the site, and pages that are made from the code."""
+"""Links of pages outside the site, and generated pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path) -> list[str]:
-    """Return the links of a page to files or anchors that do not exist; links to other sites are left out."""
+    """Return the links of a page to files or anchors that do not exist; links to other sites are ignored."""
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     found = []
     for link in LINK.findall(text):

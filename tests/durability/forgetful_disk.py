@@ -1,4 +1,4 @@
-"""A disk in the process: it notes every sync, rename and deletion below a folder, and forgets what was not synced.
+"""A simulated disk: it records every sync, rename and deletion below a folder, and loses unsynced changes.
 
 Power may fail at every such call. A file then has its last synced content, its current content or a mixture. A folder
 then has its last synced names, its current names, those of any time between, or all changes but one, because a disk may
@@ -19,8 +19,8 @@ import pytest
 
 from hopstate.io.files import is_temporary
 
-Names = dict[int, dict[str, int]]  # folder → name → file or folder, all of them by number
-Change = dict[str, int | None]  # name → what it is of after a call, None where it is gone
+Names = dict[int, dict[str, int]]  # folder → name → file or folder, all as inode numbers
+Change = dict[str, int | None]  # name → inode after a call, None if deleted
 Found = dict[str, bytes | None]  # path → content, None of a folder
 
 ONE_PATH, TWO_PATHS = ("fsync", "unlink", "remove", "mkdir", "rmdir"), ("replace", "rename")
@@ -35,11 +35,11 @@ class Point:
     synced_names: Names
     changes: dict[int, tuple[Change, ...]]  # folder → what changed since it was synced
     contents: dict[int, bytes]
-    synced: dict[int, bytes]  # of all files that ever were, nothing where they were never synced
+    synced: dict[int, bytes]  # of all files so far, empty if never synced
 
 
 class Disk:
-    """Notes what happens below root while it is entered; `states` are what failures of power leave behind.
+    """A context manager that records changes below root; `states` yields what a power failure leaves.
 
     Args:
         root: the folder; its content at the start counts as synced.
@@ -51,7 +51,7 @@ class Disk:
         self.top = os.stat(root).st_ino
         self.points: list[Point] = []
         self._synced: dict[int, bytes] = {}
-        self._open_files: dict[int, int] = {}  # open files, so that no number is given twice
+        self._open_files: dict[int, int] = {}  # open files, so that no inode number is reused
 
     def __enter__(self) -> Disk:
         self._names, contents = self._scan()
@@ -112,11 +112,11 @@ class Disk:
         return names, contents
 
     def at_end(self) -> Iterator[tuple[str, Found]]:
-        """Yield what may be found again after all is done."""
+        """Yield the possible states after a power failure at the end."""
         return self._states(self.points[-1:])
 
     def states(self) -> Iterator[tuple[str, Found]]:
-        """Yield (the call before which the power failed, what is found again), each different one once."""
+        """Yield (the call before which the power failed, the state after it), each distinct state once."""
         return self._states(self.points)
 
     def _states(self, points: list[Point]) -> Iterator[tuple[str, Found]]:
@@ -131,7 +131,7 @@ class Disk:
                         yield point.call, found
 
     def put(self, found: Found) -> None:
-        """Give root what was found; the process that wrote it has ended."""
+        """Write a state to root, as left by a process that has ended."""
         shutil.rmtree(self.root)
         self.root.mkdir()
         for name, content in sorted(found.items()):

@@ -1,7 +1,7 @@
-"""A full disk, a used-up quota, a failing or read-only disk in the midst of a write: what was there stays.
+"""A full disk, an exceeded quota, a failing or read-only disk during a write: earlier files are kept.
 
-Each writer is made to fail when a file is made, when it is brought to disk, and when it is renamed; and in the midst of
-its bytes, by a limit on the size of files and, where a process may mount one, by a disk that is really full.
+Each writer fails when a file is created, synced or renamed. It also fails within its bytes, by a limit on the size of
+files and, if the process may mount one, by a disk that is really full.
 """
 
 import errno
@@ -63,7 +63,7 @@ def table(seed: int) -> pd.DataFrame:
     return pd.DataFrame({"a": floats(seed)})
 
 
-# name → (what writes into a folder from a seed, the file that a message must name)
+# name → (a writer into a folder from a seed, the file that the message must name)
 WRITERS: dict[str, tuple[Callable[[Path, int], Any], str]] = {
     "tokens": (lambda f, s: hop_tokens(graph(s), 2, max_memory=1 << 17, folder=f), "hops_"),
     "cache": (lambda f, s: cached_array(f / f"c{s}.npy", (BIG,), lambda: floats(s)), "c1.npy"),
@@ -90,7 +90,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def failing(where: str, number: int, folder: Path) -> Iterator[None]:
-    """Let the system refuse files in a folder: to make one, to bring one to disk, or to rename."""
+    """Make the system reject creating, syncing or renaming files in a folder."""
     patch = pytest.MonkeyPatch()
     error = OSError(number, os.strerror(number))
     names = {"make": ("open", "mkdir"), "sync": ("fsync",), "rename": ("replace", "rename")}[where]
@@ -115,7 +115,7 @@ def failing(where: str, number: int, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def largest(size: int) -> Iterator[None]:
-    """Let no file grow beyond a size."""
+    """Limit the size of files."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -163,7 +163,7 @@ def test_metrics_that_cannot_be_appended_to_are_named(tmp_path: Path) -> None:
     run.start_metrics([{"epoch": 1, "loss": 1.0}])
     with largest(30), pytest.raises(StorageError, match=r"metrics\.jsonl"):
         run.append_metrics({"epoch": 2, "loss": 1.0})
-    assert run.history() == [{"epoch": 1, "loss": 1.0}]  # a torn line does not count
+    assert run.history() == [{"epoch": 1, "loss": 1.0}]  # an incomplete line does not count
 
 
 SMALL = ["--model.dim", "4", "--loop.progress", "false", "--loop.logger", "none"]

@@ -1,7 +1,7 @@
 """Every method, killed three times by SIGKILL and resumed, is bit-identical to an uninterrupted run.
 
-A process that has everything imported and computes nothing is forked for every start, so that a start costs little. It
-kills itself after a drawn time, wherever it then is: in a step, in the midst of a file, before the first one.
+Every start is a fork of a process with all imports, so that a start is cheap. It kills itself after a random time,
+wherever it is: in a step, in the middle of a file, or before the first one.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def data_of(method: str) -> Any:
 
 
 def start(method: str, settings: dict[str, Any], out: Path, resume: bool, after: float | None) -> None:
-    """Train in this process, which is killed after some seconds."""
+    """Train in this process, which kills itself after some seconds."""
     import hopstate
 
     torch.set_num_threads(1)
@@ -96,7 +96,7 @@ def _kill(after: float) -> None:
 
 
 def process(*arguments: Any) -> int:
-    """Return how a process that trains ended."""
+    """Return how a training process ended."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*IMPORTED, *sorted(set(MODULES.values()))])
     child = context.Process(target=start, args=arguments)

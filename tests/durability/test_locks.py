@@ -1,4 +1,4 @@
-"""One process at a time in a folder: the second is refused by name, nothing is lost, a dead one holds nothing."""
+"""One process at a time in a folder: the second is rejected, nothing is lost, a dead process holds no lock."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def test_a_second_fit_on_a_folder_is_rejected_and_changes_nothing(tmp_path: Path
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         holder.stdout.close()
-    assert (run.path / ".lock").exists()  # left by the dead one, who holds nothing
+    assert (run.path / ".lock").exists()  # left by the dead process, which holds no lock
     again = fit(tmp_path / "run", resume=True)
     assert again.metrics == run.metrics
     assert not (run.path / ".lock").exists()
@@ -110,7 +110,7 @@ def test_writers_of_a_results_file_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def stale(path: Path) -> Path:
-    """Return the name of what a process that has ended left unfinished for path."""
+    """Return the name of a temporary file that an ended process left for path."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     part = temporary_name(path)

@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes time and is not written: git's answer, and the drawing of curves."""
+    """Skip slow work that writes no relevant file: git, and drawing of curves."""
     monkeypatch.setattr(run, "_revision", lambda: None)
     curves = lambda path, *_: replace_file(path, lambda part: part.write_bytes(b"curves"))  # noqa: E731
     monkeypatch.setattr(progress, "draw_curves", curves)
@@ -58,7 +58,7 @@ def assert_same(folder: Path, other: Path) -> None:
 
 
 def every(disk: Disk, check: Callable[[], None], step: int = 1) -> int:
-    """Run check on every step-th state that a failure of power leaves; return how many there were."""
+    """Run check on every step-th state after a power failure; return the number of states."""
     count = 0
     for call, found in itertools.islice(disk.states(), 0, None, step):
         disk.put(found)

@@ -1,7 +1,7 @@
 """Write a temporary file, sync it, rename it, sync its folder: each writer keeps this order.
 
-At no time may a loss of power leave a file that is neither the earlier nor the new one, and none may take away what a
-writer has returned from. See `forgetful_disk.Disk` for what a loss of power leaves.
+A power failure never leaves a file that is neither the old nor the new one, and never loses a finished write. See
+`forgetful_disk.Disk` for the states after a power failure.
 """
 
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def files(found: Any) -> dict[str, bytes]:
 
 
 def broken(write: Callable[[Path, int], Any], root: Path, **disk: Any) -> list[str]:
-    """Return what a loss of power breaks when a writer replaces what it wrote before."""
+    """Return what a power failure breaks when a writer replaces an earlier file."""
     root.mkdir(exist_ok=True)
     write(root, 0)
     before = files(contents(root))
@@ -100,7 +100,7 @@ def broken(write: Callable[[Path, int], Any], root: Path, **disk: Any) -> list[s
     for call, state in noted.states():
         for name, content in files(state).items():
             wrong = content not in (before.get(name), after.get(name))
-            if wrong and not name.endswith(GROWING):  # a file that grows may have any part of what was added
+            if wrong and not name.endswith(GROWING):  # an appended file may have any part of the new bytes
                 found.append(f"{name} is broken before {call}")
     return found
 
@@ -120,7 +120,7 @@ def test_a_missing_sync_is_seen(syncs: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_a_result_counts_only_after_its_files(tmp_path: Path) -> None:
-    """The marker is gone before a file changes, and comes back after all of them."""
+    """The marker is deleted before a file changes, and written after all of them."""
     result(tmp_path, 0)
     before = files(contents(tmp_path))
     with Disk(tmp_path) as noted:

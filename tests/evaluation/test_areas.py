@@ -1,4 +1,4 @@
-"""Areas are those of the definitions and of scikit-learn, whatever the order and the unit."""
+"""Areas equal their definitions and scikit-learn's, for any order and scale."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCORES = st.lists(st.sampled_from([-2.5, -1.0, -0.0, 0.0, 0.25, 1.0, 1e300]), mi
 
 
 def naive_area(positive: np.ndarray, negative: np.ndarray) -> Fraction:
-    """Return the share of pairs in order, those level counting half."""
+    """Return the fraction of ordered pairs, ties counting half."""
     halves = sum(2 * (p > n) + (p == n) for p in positive.tolist() for n in negative.tolist())
     return Fraction(halves, 2 * len(positive) * len(negative))
 
 
 def naive_precision(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Return the mean over positives of the precision among what scores at least as high."""
+    """Return the mean over positives of the precision among scores at least as high."""
     return float(np.mean([(positive >= p).sum() / ((positive >= p).sum() + (negative >= p).sum()) for p in positive]))
 
 

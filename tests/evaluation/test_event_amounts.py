@@ -1,6 +1,8 @@
 """Regression targets of events: missing values, units, baselines, later files, and no leak from evaluated events."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +45,11 @@ def fitted(name: str, frame: pd.DataFrame, out: Path, **more: Any) -> Run:
     return fit(name, out.with_suffix(".csv"), out=out, config={**LOOP, **SMALL[name], **READ, **more})
 
 
-class Runs(dict[str, Run]):
-    """A run of each method that a test needs."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def __missing__(self, name: str) -> Run:
-        self[name] = fitted(name, table(0, 160), self.home / name)
-        return self[name]
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tmp_path_factory.mktemp("runs"))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a run of a method by name, trained on first use."""
+    home = tmp_path_factory.mktemp("runs")
+    return cache(lambda name: fitted(name, table(0, 160), home / name))
 
 
 METHODS = ["ctdg-ssm-nodes", pytest.param("dyg-mamba-nodes", marks=pytest.mark.slow)]
@@ -90,9 +83,9 @@ def test_missing_targets_count_in_no_metric():
 # ---- runs --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", METHODS)
 def test_regression_targets_are_trained_evaluated_and_predicted_in_their_unit(
-    name: str, runs: dict[str, Run], tmp_path: Path
+    name: str, runs: Callable[[str], Run], tmp_path: Path
 ) -> None:
-    run = runs[name]
+    run = runs(name)
     assert set(run.metrics["test"]) == {"mae", "rmse", "r2", "spearman"}
     assert evaluate(run.path) == pytest.approx(run.metrics["test"], rel=1e-5)
     found = run.predict(split="test")
@@ -120,21 +113,23 @@ def test_regression_targets_are_trained_evaluated_and_predicted_in_their_unit(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_targets_of_test_events_do_not_influence_training(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_targets_of_test_events_do_not_influence_training(
+    name: str, runs: Callable[[str], Run], tmp_path: Path
+) -> None:
     other = table(0, 160)
-    other.loc[160 - len(runs[name].predict(split="test")) :, "price"] = 3.0
+    other.loc[160 - len(runs(name).predict(split="test")) :, "price"] = 3.0
     run = fitted(name, other, tmp_path / "other")
-    np.testing.assert_allclose(run.predict()["prediction"], runs[name].predict()["prediction"], rtol=1e-9)
-    kept = [json.loads((one.path / "data.json").read_text())["target"] for one in (run, runs[name])]
+    np.testing.assert_allclose(run.predict()["prediction"], runs(name).predict()["prediction"], rtol=1e-9)
+    kept = [json.loads((one.path / "data.json").read_text())["target"] for one in (run, runs(name))]
     assert kept[0] == kept[1]
-    assert run.metrics["val"] == pytest.approx(runs[name].metrics["val"], rel=1e-5)
+    assert run.metrics["val"] == pytest.approx(runs(name).metrics["val"], rel=1e-5)
 
 
 @pytest.mark.slow
-def test_rescaled_targets_give_rescaled_predictions(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_rescaled_targets_give_rescaled_predictions(runs: Callable[[str], Run], tmp_path: Path) -> None:
     name = "ctdg-ssm-nodes"
     run = fitted(name, table(0, 160).assign(price=lambda f: f["price"] * 8), tmp_path / "eighths")
-    np.testing.assert_allclose(run.predict()["prediction"] / 8, runs[name].predict()["prediction"], rtol=1e-9)
+    np.testing.assert_allclose(run.predict()["prediction"] / 8, runs(name).predict()["prediction"], rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
-"""Several labels or amounts of nodes at their events: columns in files and streams, loss, metrics, baselines."""
+"""Multilabel and regression targets of events: columns in files and streams, loss, metrics, baselines."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +48,11 @@ def fitted(name: str, frame: pd.DataFrame, out: Path, **more: Any) -> Run:
     return fit(name, out.with_suffix(".csv"), out=out, config={**LOOP, **SMALL[name], **READ, **more})
 
 
-class Runs(dict[str, Run]):
-    """A run of each method that a test needs."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def __missing__(self, name: str) -> Run:
-        self[name] = fitted(name, table(0, 160), self.home / name)
-        return self[name]
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tmp_path_factory.mktemp("runs"))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a run of a method by name, trained on first use."""
+    home = tmp_path_factory.mktemp("runs")
+    return cache(lambda name: fitted(name, table(0, 160), home / name))
 
 
 METHODS = ["dyg-mamba-nodes", pytest.param("ctdg-ssm-nodes", marks=pytest.mark.slow)]
@@ -175,15 +168,17 @@ def test_regression_predictions_are_in_their_units() -> None:
 
 # ---- runs --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", METHODS)
-def test_labels_are_trained_evaluated_and_predicted_by_name(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
-    run = runs[name]
+def test_labels_are_trained_evaluated_and_predicted_by_name(
+    name: str, runs: Callable[[str], Run], tmp_path: Path
+) -> None:
+    run = runs(name)
     assert set(run.metrics["test"]) == {"average_precision", "roc_auc", "micro_f1"}
     assert evaluate(run.path) == pytest.approx(run.metrics["test"], rel=1e-5)
     found = run.predict(split="test")
     assert list(found) == ["node", "t", "p_spam", "p_bot", "label_spam", "label_bot"]
     own = table(0, 160)[-len(found) :]
     np.testing.assert_array_equal(found[["label_spam", "label_bot"]], own[list(NAMES)])
-    assert not np.allclose(found["p_spam"] + found["p_bot"], 1)  # a chance each, not shares of one
+    assert not np.allclose(found["p_spam"] + found["p_bot"], 1)  # independent probabilities, which need not add up to 1
     expected = [
         average_precision(found[f"label_{n}"].dropna().to_numpy(int), found[f"p_{n}"][found[f"label_{n}"].notna()])
         for n in NAMES
@@ -210,14 +205,14 @@ def test_labels_are_trained_evaluated_and_predicted_by_name(name: str, runs: dic
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_labels_of_test_events_do_not_influence_training(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_labels_of_test_events_do_not_influence_training(name: str, runs: Callable[[str], Run], tmp_path: Path) -> None:
     other = table(0, 160)
-    first = 160 - len(runs[name].predict(split="test"))
+    first = 160 - len(runs(name).predict(split="test"))
     other.loc[first:, list(NAMES)] = 1 - other.loc[first:, list(NAMES)]
     run = fitted(name, other, tmp_path / "other")
-    one, other = (which.predict()[["p_spam", "p_bot"]] for which in (run, runs[name]))
+    one, other = (which.predict()[["p_spam", "p_bot"]] for which in (run, runs(name)))
     pd.testing.assert_frame_equal(one, other, rtol=1e-5)
-    assert run.metrics["val"] == pytest.approx(runs[name].metrics["val"], rel=1e-5)
+    assert run.metrics["val"] == pytest.approx(runs(name).metrics["val"], rel=1e-5)
 
 
 @pytest.mark.slow

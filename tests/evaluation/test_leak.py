@@ -1,4 +1,4 @@
-"""The leak guard passes what looks strictly before, and catches models with planted leaks."""
+"""The leak check accepts models that read strictly earlier events, and detects planted leaks."""
 
 import numpy as np
 import pytest
@@ -42,21 +42,21 @@ def test_recency_and_edgebank_do_not_leak(span, batch_size):
 
 
 class Inclusive(Recency):
-    """Looks up to and including the query time."""
+    """Reads events up to and including the query time."""
 
     def score(self, src, dst, t):
         return super().score(src, dst, t + 1)
 
 
 class Future(Recency):
-    """Knows how often each node will ever meet."""
+    """Knows the final degree of each node."""
 
     def score(self, src, dst, t):
         return self.store.degrees_of(dst).astype(float)
 
 
 class Inside(EdgeBank):
-    """Holds the whole stream as observed from the start."""
+    """Observes the full stream at the start."""
 
     def __init__(self, stream):
         super().__init__(stream.num_nodes)
@@ -105,7 +105,7 @@ def test_a_leak_only_through_ties_is_detected():
 
 
 class LastLabel:
-    """Scores a node by its label at its last event before t; `lead` looks that much too far."""
+    """Scores a node by its label at its last event before t; `lead` reads that much into the future."""
 
     def __init__(self, stream, lead=0):
         self._stream, self._store, self._lead = stream, NeighborStore.from_stream(stream), lead

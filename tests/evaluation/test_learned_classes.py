@@ -19,7 +19,7 @@ SIZE = 60
 
 
 def graph(extra: str | None) -> dict[str, pd.DataFrame]:
-    """Return a ring of nodes of classes b, d, e by turns; three test nodes have the class extra, where one is named."""
+    """Return a ring of nodes with classes b, d, e in turns; three test nodes have the class `extra`, if given."""
     rng, ids = np.random.default_rng(0), np.arange(SIZE)
     labels = np.array(["b", "d", "e"])[ids % 3].astype(object)
     if extra:

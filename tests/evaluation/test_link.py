@@ -35,7 +35,7 @@ def made_stream(num_events: int = 1200, span: int = 300) -> EventStream:
 
 
 class Recorder:
-    """Scores by a hash of what was observed, and checks that nothing observed is as late as what is scored."""
+    """Scores are a hash of observed events; every observed event must be earlier than the query."""
 
     def __init__(self) -> None:
         self.resets, self.seen, self.queries = 0, [], []
@@ -113,7 +113,7 @@ def test_intervals_of_one_against_many():
 
 def test_a_positive_without_negatives_is_ignored_in_the_mean_rank():
     t = np.arange(60)
-    dst = np.where(t < 40, 1, np.where(t % 2, 2, 3))  # node 0 meets 1, then 2 and 3 in turn
+    dst = np.where(t < 40, 1, np.where(t % 2, 2, 3))  # node 0 has an event with 1, then with 2 and 3 in turn
     stream = EventStream(src=np.zeros(60, np.int64), dst=dst, t=t, num_nodes=4)
     split = chronological_split(stream)
     scorer = Recency(NeighborStore.from_stream(stream))
@@ -159,7 +159,7 @@ def test_any_query_is_scored_with_earlier_batches_only():
     assert sum(count for count, _ in model.queries) == 5
     whole = Recorder()
     score_queries(whole, stream, np.array([0]), np.array([0]), np.array([100]), batch_size=200)
-    assert whole.queries == [(1, 200)]  # a full batch is seen
+    assert whole.queries == [(1, 200)]  # a full batch is observed
 
 
 def test_bad_scores_and_settings_are_named():
@@ -239,7 +239,7 @@ def test_recency_reproduces_the_baseline(shared, name):
     found = [value for row in report.rows for value in (row["roc_auc"], row["average_precision"])]
     random = [0, 1, 6, 7]
     np.testing.assert_allclose(np.take(found, random), np.take(RECENCY[name], random), atol=F32_SUM)
-    # The others were measured on one draw of other generators: their spread over seeds is up to 0.0015 here.
+    # The others are from one draw of other generators: their spread over seeds is up to 0.0015 here.
     np.testing.assert_allclose(found, RECENCY[name], atol=0.005)
     directed = evaluate_link(Recency(store, directed=True), stream, split)
     if name == "uci":
@@ -248,7 +248,7 @@ def test_recency_reproduces_the_baseline(shared, name):
 
 
 class Unshown(Recency):
-    """Fails where it is shown anything."""
+    """Fails if it observes an event."""
 
     def observe(self, batch) -> None:
         raise AssertionError("a model that only looks up was shown events")
@@ -266,7 +266,7 @@ def test_a_stateless_model_observes_no_events():
 @pytest.mark.parametrize("whole_ties", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 7, 200, 5000])
 def test_sliced_scores_equal_those_of_one_call(batch_size, whole_ties):
-    """Hold the slices to a replay over all queries at once: random numbers of negatives, none too, and deletions."""
+    """Compare slices with a replay over all queries in one call: random numbers of negatives, and deletions."""
     rng = np.random.default_rng(1)
     stream = made_stream(500, span=90)
     stream = stream.with_(kind=(rng.random(500) < 0.1).astype(np.int8), from_start=False)

@@ -1,7 +1,7 @@
-"""The recency baseline on negatives drawn by Python sets in DyGLib's own order: every published digit comes back.
+"""The recency baseline on negatives drawn with Python sets in DyGLib's order reproduces every published digit.
 
 The sampler below is the definition of the historical and inductive strategies; `hopstate.sampling.negatives` draws
-from the same pairs in an order of its own.
+from the same pairs in another order.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ RECENCY = {
 def with_sets(stream: EventStream, split: EventSplit, part: str, strategy: str) -> Negatives:
     rows = split.rows(part)
     pool = np.arange(len(stream)) if part == "test" else rows
-    src, dst, t = stream.src[pool] + 1, stream.dst[pool] + 1, stream.t[pool]  # ids as there: sets depend on them
+    src, dst, t = stream.src[pool] + 1, stream.dst[pool] + 1, stream.t[pool]  # DyGLib's ids, which order its sets
     grid = {(u, v) for u in np.unique(src) for v in np.unique(dst)}
     rng = np.random.RandomState(SEEDS[part])
 

@@ -1,4 +1,4 @@
-"""Metrics are found by name, in their direction; one that is registered can be named like any other."""
+"""Metrics are found by name, in their direction; a registered one can be named like any other."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hopstate.training.tasks.target import Target
 
 @pytest.fixture
 def errors(monkeypatch: pytest.MonkeyPatch) -> Metric:
-    """A metric of classes that is smaller where the model is better."""
+    """A classification metric that is lower for better models."""
     monkeypatch.setitem(METRICS, "error_rate", METRICS["accuracy"])  # restored afterwards
     return register(
         Metric(

@@ -1,4 +1,4 @@
-"""What our models score is scored the same by torch-geometric's metrics and by TGB's own evaluators."""
+"""torch-geometric's metrics and TGB's evaluators agree with ours."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def evaluation(run):
 
 
 def lists(scored: LinkScores):
-    """Return for each positive its candidates' scores, its own first."""
+    """Return the scores of each positive and its candidates, the positive first."""
     parts = zip(scored.offsets, scored.offsets[1:])
     return [np.append(own, scored.negative[a:b]) for own, (a, b) in zip(scored.positive, parts, strict=True)]
 

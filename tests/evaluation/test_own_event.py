@@ -1,4 +1,4 @@
-"""Few destinations: a random negative is often its own event, which is reported and biases no probability."""
+"""Few destinations: a random negative is often the event itself, which is reported and biases no probability."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A calibration curve rises with scores and its probabilities are the shares of outcomes."""
+"""A calibration is monotonic, and its probabilities are the frequencies of outcomes."""
 
 import numpy as np
 from scipy.special import expit
@@ -7,7 +7,7 @@ from hopstate.evaluation.calibration import MAX_CALIBRATION_EVENTS, IsotonicCurv
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return scores of any scale, the chances behind them, and outcomes drawn from the chances."""
+    """Return scores of any scale, their true probabilities, and outcomes drawn from these."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(0, 2, count)
     chance = expit(scores - 1)

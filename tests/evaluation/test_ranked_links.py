@@ -1,4 +1,4 @@
-"""Ranks by what a pair had been: equal to event-by-event counting; intervals; perfect and useless scorers."""
+"""Ranks by kind of pair equal a loop over events; intervals; perfect and useless scorers."""
 
 import math
 

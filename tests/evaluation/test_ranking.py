@@ -1,4 +1,4 @@
-"""Ranks, MRR and Hits@k: the published check cases, ties, packed rows; py-tgb's evaluator where it is installed."""
+"""Ranks, MRR and Hits@k: the published check cases, ties, packed rows; py-tgb's evaluator if it is installed."""
 
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ from hopstate.evaluation.relbench import mean_average_precision, normalized_mae,
 
 
 class Task:
-    """A task of RelBench as `relbench.submit` looks at it, over a table made here."""
+    """A fake RelBench task with the attributes that `relbench.submit` reads."""
 
     time_col, entity_col, target_col = "date", "driverId", "position"
     src_entity_col, dst_entity_col = "driverId", "circuitId"

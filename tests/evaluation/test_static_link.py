@@ -24,7 +24,7 @@ def tied(u, v):
 
 
 def naive(queries, pairs, score):
-    """Return ranks, a candidate at a time."""
+    """Return ranks by a loop over candidates."""
     linked = {tuple(p) for p in pairs.tolist()}
     linked |= set() if queries.directed else {(v, u) for u, v in linked}
     found = []
@@ -45,7 +45,7 @@ def test_ranks_equal_a_loop_over_candidates(directed, monkeypatch):
     queries, pairs = example(directed)
     wanted = naive(queries, pairs, tied)
     assert link_ranks(queries, tied).tolist() == wanted
-    monkeypatch.setattr(static_link, "PAIRS", 64)  # two given nodes at a time
+    monkeypatch.setattr(static_link, "PAIRS", 64)  # two source nodes at a time
     assert link_ranks(queries, tied).tolist() == wanted
     found = link_metrics(queries, tied)
     assert found["mrr"] == pytest.approx(np.mean([1 / r for r in wanted]), rel=F64)

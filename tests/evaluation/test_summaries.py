@@ -1,5 +1,7 @@
-"""Candidates are ranked by score, and an evaluation makes the same calibration curve as a query."""
+"""Candidates are ranked by score, and an evaluation fits the same calibration as a query."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +21,11 @@ from made_events import named, repeating, small_run
 MANY: dict[str, Any] = {"evaluation.strategies": ["random", "ranking"], "evaluation.num_negatives": 6}
 
 
-class Runs(dict[str, Run]):
-    """A run of each method that a test needs, evaluated on random negatives and among candidates."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def __missing__(self, name: str) -> Run:
-        self[name] = small_run(name, self.home, named(repeating(400)), **MANY)
-        return self[name]
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tmp_path_factory.mktemp("ranked"))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a run of a method by name, trained on first use."""
+    home = tmp_path_factory.mktemp("ranked")
+    return cache(lambda name: small_run(name, home, named(repeating(400)), **MANY))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +37,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         pytest.param("ctdg-ssm", marks=pytest.mark.slow),
     ],
 )
-def test_candidates_are_ranked_by_score(name: str, runs: dict[str, Run]) -> None:
-    run = runs[name]
+def test_candidates_are_ranked_by_score(name: str, runs: Callable[[str], Run]) -> None:
+    run = runs(name)
     with load_run(run.path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
         data = task.stream, task.split, "test"
@@ -60,11 +53,11 @@ def test_candidates_are_ranked_by_score(name: str, runs: dict[str, Run]) -> None
 
 
 @pytest.mark.parametrize("names", [["graphmixer"], pytest.param(["pair-trees", "ctdg-ssm"], marks=pytest.mark.slow)])
-def test_evaluation_and_queries_share_one_calibration(runs: dict[str, Run], names: list[str]) -> None:
+def test_evaluation_and_queries_share_one_calibration(runs: Callable[[str], Run], names: list[str]) -> None:
     for name in names:
-        with open_session(runs[name].path) as session:
+        with open_session(runs(name).path) as session:
             kept = calibration_of(session)
-        with load_run(runs[name].path) as (_, task), torch.no_grad():
+        with load_run(runs(name).path) as (_, task), torch.no_grad():
             assert isinstance(task, LinkTask)
             task.report("val")
             made = task.curve

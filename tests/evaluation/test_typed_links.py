@@ -115,7 +115,7 @@ def test_a_single_relation_scores_like_an_untyped_stream(orders: EventStream, ma
 
 
 def test_recency_per_relation_finds_targets_that_depend_on_it() -> None:
-    """Each source has a target by relation; without it, the last target is a guess."""
+    """Each source has one target per relation; without relations, the last target is a guess."""
     rng = np.random.default_rng(0)
     src, relation = rng.integers(0, 20, 900), rng.integers(0, 3, 900).astype(np.int32)
     dst = 20 + (src * 7 + relation * 5) % 23

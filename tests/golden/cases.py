@@ -1,7 +1,7 @@
-"""What the golden files hold: every method on three small datasets of its kind, trained for about 20 steps.
+"""The content of the golden files: every method on three small datasets of its kind, trained for about 20 steps.
 
-The data lie in tests/golden/data as files of the kind that users bring. Everything goes through the public interface
-(command line, run object), so that the golden values survive a refactoring of what lies below it.
+The data are in tests/golden/data, in file formats of users. Everything goes through the public interface
+(command line, run object), so that the golden values survive refactoring.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hopstate.cli.main import main
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
-STEPS = 20  # losses that are kept
-ROWS = 50  # pairs, nodes or graphs whose scores are kept
+STEPS = 20  # stored losses
+ROWS = 50  # pairs, nodes or graphs with stored scores
 PLAIN = "--no-auto"  # no automatic settings
 QUIET = ("--loop.progress", "false", "--loop.logger", "none", "--loop.device", "cpu")
 
@@ -141,7 +141,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # "method" or "method+varian
     "ctdg-ssm-sequences": ("sequences", {"loop.epochs": 6, "batch_size": 12, "model.dim": 6, "model.order": 1}),
 }
 
-EDGES: dict[tuple[str, str], dict[str, Any]] = {  # what a backbone that reads no edge features does with two of them
+EDGES: dict[tuple[str, str], dict[str, Any]] = {  # two edge features for a backbone that reads none
     ("gcn", "roads"): {"edges.weight": 0},
     ("gcnii", "roads"): {"edges.weight": 0},
     ("nagphormer", "roads"): {"edges.weight": 0},
@@ -199,7 +199,7 @@ class Fit:
     scores: list[float]
 
     def values(self) -> dict[str, Any]:
-        """Return what a golden file keeps."""
+        """Return the values of a golden file."""
         return {"losses": self.losses[:STEPS], "metrics": self.metrics, "scores": self.scores}
 
 

@@ -1,4 +1,4 @@
-"""Outputs of commands and readers that the golden files hold: score, rank, stream, replay, prepare, file formats."""
+"""Outputs of commands and readers in the golden files: score, rank, stream, replay, prepare, file formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the golden values of every method, or of those named.
+"""Write the golden values of every method, or of the given ones.
 
     make golden                                    # all
     .venv/bin/python tests/golden/record.py gcn    # one
@@ -25,7 +25,7 @@ VALUES = cases.HERE / "values"
 
 
 def rounded(value: Any) -> Any:
-    """Return numbers with ten significant digits, whatever holds them."""
+    """Return numbers with ten significant digits, in nested containers."""
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -59,7 +59,7 @@ def record(method: str) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Record what is named, or everything."""
+    """Record the given methods, or all."""
     VALUES.mkdir(exist_ok=True)
     for name in names or [*cases.METHODS, "commands"]:
         if name == "commands":

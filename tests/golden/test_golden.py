@@ -1,7 +1,7 @@
-"""Every method gives the stored losses, metrics and scores, resumes to the same bits and answers the same when moved.
+"""Every method gives the stored losses, metrics and scores, resumes bit-identically, and can be moved.
 
-The values in `values/` were recorded by `make golden`. A change that is meant to move them records them again, and its
-commit says which and why.
+The values in `values/` were recorded by `make golden`. An intended change records them again, and its commit
+says which and why.
 """
 
 import json
@@ -26,8 +26,8 @@ def slow_unless(quick: bool, *values: str) -> Any:
 
 
 TOLERANCE = {"64": 1e-6, "32": 1e-4}
-# A bias before a normalization, and that of links under a softmax, has no gradient but rounding, which Adam turns into
-# steps. Rounding differs between processors, so in single precision only the first losses of training are compared.
+# A bias before a normalization, or of links under a softmax, has only rounding errors as gradient. Adam scales them to
+# full steps. Rounding differs between processors, so in float32 only the first losses of training are compared.
 NORMALIZED = ("gmn", "gmn-graphs", "gin-graphs")
 FREE_BIAS_TOLERANCE = 1e-3
 TREES = ("pair-trees", "event-trees")

@@ -1,4 +1,4 @@
-"""Whatever byte of a file of weights, of a checkpoint or of a live state is another: it is refused, by name."""
+"""Any changed byte of weights, a checkpoint or a live state is detected, and the file is named."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_any_changed_byte_of_weights_and_checkpoints_is_detected(tmp_path: Path)
 
 
 def test_the_checksum_covers_names_dtypes_and_shapes(tmp_path: Path) -> None:
-    """Damage that keeps the bytes: the same tensors under each other's names, in another shape, of another kind."""
+    """Damage that keeps the bytes: swapped names, another shape, another dtype."""
     from safetensors import safe_open
     from safetensors.torch import save_file
 

@@ -1,4 +1,4 @@
-"""Figures as a reader sees them: numbers written out, labels that do not lie on each other or outside."""
+"""Figures as a reader sees them: numbers written out, labels that neither overlap nor leave the figure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_point_labels_do_not_overlap_or_are_omitted() -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     figure.draw_without_rendering()
     label_points(axes, [(x, 0.5, "node") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9)
-    assert len(boxes(figure)) == 2 + 4  # four places around what lies at one point
+    assert len(boxes(figure)) == 2 + 4  # four positions around one point
     assert_apart(figure)
 
 

@@ -1,4 +1,4 @@
-"""Files and folders are replaced whole: data reach the disk before a rename, and the rename after it."""
+"""Files and folders are replaced atomically: data are synced before a rename, and the folder after it."""
 
 import os
 from pathlib import Path

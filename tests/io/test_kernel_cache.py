@@ -1,6 +1,6 @@
 """Compiled kernels if the usual caches are not writable: a private temporary cache and one warning.
 
-Tests may run as root, whom permissions do not stop: what cannot be written is a file where a folder would have to be.
+Tests may run as root, who ignores permissions: a file in place of a folder makes a path unwritable.
 """
 
 import os
@@ -37,7 +37,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_usual_cache_folders_are_not_changed(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(sealed / "home"))  # not made yet, as on a fresh account
+    monkeypatch.setenv("HOME", str(sealed / "home"))  # does not exist yet, as on a fresh account
     ensure_kernel_cache()
     monkeypatch.setenv("HOME", str(sealed / "file"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(sealed / "home"))
@@ -48,7 +48,7 @@ def test_usual_cache_folders_are_not_changed(sealed: Path, monkeypatch: pytest.M
     ensure_kernel_cache()
     monkeypatch.setattr(kernel_cache, "__file__", str(PACKAGE / "io/cache.py"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(sealed / "file/kernels"))
-    ensure_kernel_cache()  # numba takes the sources' folder
+    ensure_kernel_cache()  # numba uses the folder of the sources
 
 
 def test_a_temporary_folder_is_private_and_named_once(sealed: Path) -> None:

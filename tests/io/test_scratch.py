@@ -1,4 +1,4 @@
-"""Arrays in files without names: what is written is read again, also after its memory was given back."""
+"""Arrays in unnamed files: written values are read again, also after their pages were released."""
 
 from pathlib import Path
 
@@ -29,4 +29,4 @@ def test_registered_arrays_of_other_owners_are_released(tmp_path: Path, monkeypa
     Scratch(tmp_path).release_pages(torch.from_numpy(x))
     Scratch(None, read=[x]).release_pages(torch.from_numpy(x))
     assert given[0] is x
-    assert given[1:] == [None]  # of the second nothing is known, the third keeps all in memory
+    assert given[1:] == [None]  # the second has no entry, the third keeps all in memory

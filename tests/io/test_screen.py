@@ -1,4 +1,4 @@
-"""Tables are whole: in a pipe whatever COLUMNS says, and with every column on a terminal of 80 characters."""
+"""Tables are complete: in a pipe for every value of COLUMNS, and with all columns on a terminal of 80 characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADS = ("recipe", "local", "metric", "published", "runs", "from")
 
 
 class Terminal(io.StringIO):
-    """What is written to it, as if it were a terminal."""
+    """A text buffer that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

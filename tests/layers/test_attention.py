@@ -7,7 +7,7 @@ from hopstate.testing.conformance import assert_close_rmse
 
 
 def attention_written_out(layer: SelfAttention, x: torch.Tensor) -> torch.Tensor:
-    """Heads one after another, from the definition."""
+    """A loop over heads, from the definition."""
     d = x.shape[-1]
     wq, wk, wv = layer.qkv.weight.split(d)
     bq, bk, bv = layer.qkv.bias.split(d)

@@ -1,4 +1,4 @@
-"""The encoding of two counts: its definition, token by token, and its symmetry."""
+"""The encoding of two counts: a loop over tokens, and its symmetry."""
 
 import torch
 

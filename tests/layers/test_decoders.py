@@ -1,4 +1,4 @@
-"""Decoders of pairs: what they compute, which have a direction, and a pair among others."""
+"""Decoders of pairs: their formulas, directionality, and independence of pairs."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_decoders_equal_their_formulas():
 
 
 class Distance(LinkDecoder):
-    """Minus the distance of the two vectors."""
+    """The negative distance of the two embeddings."""
 
     def forward(self, u, v):
         return -(u - v).norm(dim=-1)

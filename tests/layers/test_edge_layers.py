@@ -1,4 +1,4 @@
-"""Layers on sparse products and compiled sums are torch-geometric's, outputs and every gradient."""
+"""Layers on sparse products and compiled sums equal torch-geometric's in outputs and every gradient."""
 
 import pytest
 import torch

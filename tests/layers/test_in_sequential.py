@@ -27,7 +27,7 @@ DIM, NODES = 8, 30
 
 @pytest.fixture
 def given():
-    """Return what layers take: node features, edges both ways, packed sequences, blocks of tokens, gaps."""
+    """Return inputs of layers: node features, edges both ways, packed sequences, blocks of tokens, gaps."""
     rng = np.random.default_rng(0)
     graph = hopstate.Graph.from_edges(rng.integers(0, NODES, (80, 2)), NODES)
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def given():
 
 
 def layers():
-    """Return the layers, each with what it takes and gives."""
+    """Return the layers, each with its inputs and output."""
     found = [
         (lambda: SelectiveSSM(DIM, inner_dim=12, state_dim=4), "x, offsets -> x"),
         (lambda: BidirectionalMamba(DIM, state_dim=4), "x, offsets -> x"),

@@ -68,7 +68,7 @@ def test_existing_self_loops_are_normalized_as_in_torch_geometric(weighted: bool
 
 @pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
 def test_gradient_of_the_sparse_product(name: str) -> None:
-    """The backward pass multiplies by the transpose, also where the form is not symmetric."""
+    """The backward pass multiplies by the transpose, also for asymmetric forms."""
     made, _ = adjacency()
     x = torch.randn(5, 3, requires_grad=True)
     weight = torch.randn(5, 3)
@@ -86,7 +86,7 @@ def test_selected_rows_equal_those_of_the_full_product(name: str) -> None:
     known = {"degree": dense.sum(1), "added_loops": (dense.diagonal() == 0).astype(np.float32)}
     some = Adjacency.of(indptr, np.concatenate(columns), num_nodes=5, receivers=rows, **known)
     assert_close_rmse(some.normalized_adjacency(name).to_dense(), made.normalized_adjacency(name).to_dense()[rows])
-    first = Adjacency.of(indptr[:2], columns[0], num_nodes=5, receivers=rows[:1])  # a degree of its own entries
+    first = Adjacency.of(indptr[:2], columns[0], num_nodes=5, receivers=rows[:1])  # a degree over its own entries
     assert_close_rmse(
         first.normalized_adjacency("mean").to_dense(), made.normalized_adjacency("mean").to_dense()[rows[:1]]
     )

@@ -76,7 +76,7 @@ def test_heads_must_divide_the_width():
 
 def test_cross_attention_reads_the_other_sequence_as_it_was_and_no_padding():
     attention = CrossAttention(6, 2).double()
-    lengths = [3, 0, 2, 5]  # u_0, u_1, v_0, v_1: u_1 has nothing, and v_1 nothing to attend to
+    lengths = [3, 0, 2, 5]  # u_0, u_1, v_0, v_1: u_1 is empty, so v_1 has no token to attend to
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     x = torch.randn(10, 6, dtype=torch.float64)
     out = attention(x, offsets, 5)

@@ -34,7 +34,7 @@ def test_the_head_equals_the_reference_in_float64() -> None:
     head, x = LinkHead(4, pair=PairHistory(5, dim=6)).double(), features()
     assert head.pair is not None
     head.pair.fit(x)
-    x[3, 0] = 1e6  # far beyond what was seen
+    x[3, 0] = 1e6  # far outside the fitted range
     u, v = torch.randn(2, 7, 4, dtype=torch.float64)
     encoded = naive(head.pair, x.numpy())
     both = np.concatenate([u.numpy(), v.numpy(), encoded], 1)
@@ -63,7 +63,7 @@ def test_the_scale_ignores_missing_values() -> None:
     part.fit(x)
     np.testing.assert_allclose(part.mean, np.nanmean(x.numpy().astype(np.float64), 0), rtol=F32_TIGHT)
     np.testing.assert_allclose(part.scale[:4], np.nanstd(x.numpy()[:, :4].astype(np.float64), 0), rtol=F32_TIGHT)
-    assert part.scale[4] == 1  # never varies
+    assert part.scale[4] == 1  # constant
     part.fit(x[:0])
     assert part.mean.tolist() == [0] * 5
     assert part.scale.tolist() == [1] * 5

@@ -1,4 +1,4 @@
-"""A model's linear maps while it trains, and that nothing of it stays behind."""
+"""Linear maps of a model in training, restored afterwards."""
 
 import copy
 
@@ -13,7 +13,7 @@ from hopstate.layers.modes import training_products
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Linear maps that note how many rows they were given."""
+    """Record the number of rows of each linear map."""
     counts = []
     monkeypatch.setattr(modes, "onednn_is_faster", lambda: True)
     plain = modes.linear

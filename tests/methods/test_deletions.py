@@ -1,4 +1,4 @@
-"""A deletion is never a positive, never a proof that a pair meets, no meeting, and no token like any other."""
+"""A deletion is neither a positive nor an interaction, and its token differs."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def task_of(method: str, stream: EventStream, folder: Path, **settings: Any) -> 
 
 
 @each
-def test_only_additions_are_asked_for(method: str, tmp_path: Path) -> None:
+def test_only_additions_are_training_targets(method: str, tmp_path: Path) -> None:
     """In predictions, in evaluation, in training."""
     stream = events()
     added = stream.additions()
@@ -75,8 +75,8 @@ FITTED = [m if m in ("dyg-mamba", "ctdg-ssm") else pytest.param(m, marks=pytest.
 
 
 @pytest.mark.parametrize("method", FITTED)
-def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> None:
-    """What is asked after a deletion is not what would be asked after an addition there."""
+def test_a_deletion_is_not_an_interaction_for_any_method(method: str, tmp_path: Path) -> None:
+    """Queries after a deletion differ from queries after an addition in its place."""
     run = fit(
         method, events(), out=tmp_path / "run", config={**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     )
@@ -93,20 +93,23 @@ def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("strategy", ["random", "historical", "inductive"])
-def test_negatives_are_those_of_the_additions_alone(strategy: Any) -> None:
-    """As if the deletions were not in the file; so a deletion bars no pair and brings none in."""
+def test_negatives_depend_only_on_additions(strategy: Any) -> None:
+    """As if the file had no deletions: a deletion neither excludes nor adds a pair."""
     stream = events(600)
     split = chronological_split(stream)
     rows = stream.additions()
     columns = {name: getattr(stream, name)[rows] for name in ("src", "dst", "t")}
     bare = EventStream(**columns, num_nodes=20)
     place = {name: np.searchsorted(rows, stream.additions(split.rows(name))) for name in ("train", "val", "test")}
-    alone = type(split)(**place)
+    additions_split = type(split)(**place)
     for part in ("val", "test"):
-        found, expected = draw_negatives(stream, split, part, strategy), draw_negatives(bare, alone, part, strategy)
+        found, expected = (
+            draw_negatives(stream, split, part, strategy),
+            draw_negatives(bare, additions_split, part, strategy),
+        )
         assert found.rows.tolist() == rows[expected.rows].tolist()
         assert (found.src.tolist(), found.dst.tolist()) == (expected.src.tolist(), expected.dst.tolist())
-        many = [one_against_many(s, p, part, num_negatives=4) for s, p in ((stream, split), (bare, alone))]
+        many = [one_against_many(s, p, part, num_negatives=4) for s, p in ((stream, split), (bare, additions_split))]
         assert many[0].dst.tolist() == many[1].dst.tolist()
 
 
@@ -125,22 +128,22 @@ def test_recency_counts_from_the_last_addition() -> None:
 
 
 def bank_naive(stream: EventStream, pairs: list[tuple[int, int]], memory: str) -> list[float]:
-    """Score pairs after all events, event by event (the definition)."""
-    met: dict[tuple[int, int], list[int]] = {}
+    """Score pairs after all events by a loop over events (the definition)."""
+    pairs_times: dict[tuple[int, int], list[int]] = {}
     for u, v, t, kind in zip(stream.src, stream.dst, stream.t, stream.kind, strict=True):
         if kind == DELETE:
-            met.pop((u, v), None)
+            pairs_times.pop((u, v), None)
         else:
-            met.setdefault((u, v), []).append(t)
+            pairs_times.setdefault((u, v), []).append(t)
     added = stream.t[stream.additions()]
     if memory == "threshold":
-        least = np.mean([len(times) for times in met.values()])
-        return [float(len(met.get(pair, [])) >= least) for pair in pairs]
+        least = np.mean([len(times) for times in pairs_times.values()])
+        return [float(len(pairs_times.get(pair, [])) >= least) for pair in pairs]
     start = {"unlimited": -1, "proportion": np.quantile(added, 0.7)}.get(memory)
     if memory == "repeat":
-        gaps = [(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0 for times in met.values()]
+        gaps = [(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0 for times in pairs_times.values()]
         start = added[-1] - np.mean(gaps)
-    return [float(pair in met and met[pair][-1] >= start) for pair in pairs]
+    return [float(pair in pairs_times and pairs_times[pair][-1] >= start) for pair in pairs]
 
 
 @pytest.mark.parametrize("memory", ["unlimited", "proportion", "repeat", "threshold"])
@@ -149,7 +152,7 @@ def test_edgebank_forgets_a_deleted_pair(memory: str, size: int) -> None:
     stream = events(400, seed=3)
     rows = np.arange(len(stream))
     again = stream.src * 20 + stream.dst
-    assert len(np.unique(again[stream.additions()])) < len(stream.additions())  # some come back
+    assert len(np.unique(again[stream.additions()])) < len(stream.additions())  # some are added again
     window = {"memory": "window", "window": memory, "proportion": 0.3} if memory in ("proportion", "repeat") else None
     bank = EdgeBank(20, EdgeBank.Config(**(window or {"memory": memory})))
     for start in range(0, len(rows), size):
@@ -162,13 +165,13 @@ def test_edgebank_forgets_a_deleted_pair(memory: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("features", [False, True])
-def test_tokens_tell_deletions_or_leave_them_out(features: bool) -> None:
+def test_tokens_mark_deletions_or_skip_them(features: bool) -> None:
     stream = events(features=features)
-    asked = np.arange(20), np.full(20, 150)
+    query = np.arange(20), np.full(20, 150)
 
     def tokens(deletions: Any, of: EventStream = stream) -> Any:
         store = NeighborStore.from_stream(of, deletions=deletions != "drop")
-        return HistoryTokenizer(store, of, HistoryConfig(max_length=30), deletions=deletions).nodes(*asked)
+        return HistoryTokenizer(store, of, HistoryConfig(max_length=30), deletions=deletions).nodes(*query)
 
     marked, left, plain = (tokens(kind) for kind in ("feature", "drop", "keep"))
     ids = marked.event_ids.numpy()
@@ -184,7 +187,7 @@ def test_tokens_tell_deletions_or_leave_them_out(features: bool) -> None:
 
 
 @pytest.mark.parametrize("method", ["graphmixer", *(pytest.param(m, marks=pytest.mark.slow) for m in HISTORY[:2])])
-def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) -> None:
+def test_the_deletion_setting_needs_deletions_in_training(method: str, tmp_path: Path) -> None:
     stream = events()
     width = {kind: _edge_dim(task_of(method, stream, tmp_path / kind, deletions=kind)) for kind in ("feature", "drop")}
     assert width == {"feature": 1, "drop": 0}
@@ -204,7 +207,7 @@ def test_leak_guard_with_deletions(method: str, tmp_path: Path) -> None:
     assert check_leak(task.scorer_over, stream, times=3, queries=16, batch_size=16).scores > 0
 
 
-def test_a_part_of_deletions_alone_has_nothing_to_evaluate() -> None:
+def test_a_part_with_only_deletions_cannot_be_evaluated() -> None:
     stream = events()
     split = chronological_split(stream)
     kind = stream.kind.copy()

@@ -1,4 +1,4 @@
-"""`loop.precision=64`: float64 in weights, features and sums where messages are passed; runs are read as they were."""
+"""`loop.precision=64`: float64 in weights, features and message sums, also in loaded runs."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ QUICK = ("gat", "nagphormer", "gmn", "sage-gas")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
-def test_runs_are_trained_kept_and_read_in_float64(name: str, tmp_path: Path) -> None:
+def test_runs_are_trained_saved_and_loaded_in_float64(name: str, tmp_path: Path) -> None:
     (method, settings), graph = CASES[name], graph_of(name)
     run = fit(method, graph, out=tmp_path / "run", **LOOP, **{"loop.precision": "64"}, **settings)
     weights = load_checkpoint(run.path / "model.safetensors").tensors["model"]
@@ -62,7 +62,7 @@ def test_runs_are_trained_kept_and_read_in_float64(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("method", ["gin-graphs", pytest.param("gmn-graphs", marks=pytest.mark.slow)])
-def test_sets_of_graphs_too(method: str, tmp_path: Path) -> None:
+def test_graph_sets_are_trained_in_float64(method: str, tmp_path: Path) -> None:
     ring = np.arange(5)
     edges = np.concatenate([np.stack([ring, np.roll(ring, 1)], 1) + 5 * g for g in range(20)])
     x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
@@ -76,7 +76,7 @@ def test_sets_of_graphs_too(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "mean", "sum"])
-def test_sums_are_as_exact_as_what_is_summed(normalization: Any) -> None:
+def test_sums_have_the_precision_of_their_inputs(normalization: Any) -> None:
     graph = graph_of("plain")
     into, x = graph.incoming, torch.randn(90, 4, dtype=torch.float64)
     weight = torch.rand(len(into.indices)) if normalization == "symmetric" else None
@@ -98,8 +98,8 @@ def test_sums_are_as_exact_as_what_is_summed(normalization: Any) -> None:
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer"])
 @pytest.mark.parametrize("precision", ["32", "64"])
-def test_gaps_are_as_exact_as_the_model(method: str, precision: str, tmp_path: Path) -> None:
-    """A unit more after 2^26: float32 does not know it, float64 does."""
+def test_time_deltas_have_the_precision_of_the_model(method: str, precision: str, tmp_path: Path) -> None:
+    """2^26 + 1 is exact in float64, but not in float32."""
     src, dst = np.arange(40) % 4, 4 + np.arange(40) % 3
     stream = EventStream(src=src, dst=dst, t=8 * np.arange(40))
     given = {"data": "x", "time_scale": "raw", "loop.precision": precision, "evaluation.strategies": ["random"]}
@@ -111,7 +111,7 @@ def test_gaps_are_as_exact_as_the_model(method: str, precision: str, tmp_path: P
     for batch in event_batches(stream, np.arange(40), batch_size=40):
         scorer.observe(batch)
     with torch.no_grad():
-        for parameter in model.parameters():  # gates that start closed let a gap pass
+        for parameter in model.parameters():  # gates that start closed let a time delta pass
             parameter += 0.01 * torch.rand(parameter.shape, dtype=parameter.dtype)
     late = 2**26 + 1024 + np.arange(2)
     scores = scorer.score(np.zeros(2, np.int64), np.full(2, 4), late)
@@ -119,8 +119,8 @@ def test_gaps_are_as_exact_as_the_model(method: str, precision: str, tmp_path: P
     assert apart < F32_LAST if precision == "32" else apart > 0
 
 
-def test_histories_lose_no_digit() -> None:
-    """Once all nodes have sent with one set of weights, GAS's batches give what the whole graph gives."""
+def test_histories_keep_every_digit() -> None:
+    """After all nodes have sent messages with fixed weights, GAS batches equal the full graph."""
     graph = graph_of("plain")
     config = BackboneConfig(dim=6, num_layers=2, dropout=0.0)
     model = Backbone(config, kind="gcn", in_dim=5, num_classes=3).double().eval()

@@ -1,4 +1,4 @@
-"""Edge features of tables: scaled and filled as training edges say, matched by name; weights stay as they are."""
+"""Edge features of tables: scaled and imputed from training edges, matched by name; weights are unchanged."""
 
 from pathlib import Path
 
@@ -17,15 +17,11 @@ from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, F64
 from hopstate.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 N = 60
 SMALL = {"loop": {"epochs": 3, "progress": False, "device": "cpu"}}
 MODEL = {"gat": {"dim": 16, "num_layers": 2}, "gmn": {"dim": 8, "mpnn_layers": 1}}
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
 
 
 def frame(seed: int = 0) -> pd.DataFrame:
@@ -40,7 +36,7 @@ def frame(seed: int = 0) -> pd.DataFrame:
 
 
 def nodes() -> dict[str, str]:
-    """Write features and labels of nodes, the first half for training; return how they are read."""
+    """Write features and labels of nodes, the first half for training; return the read options."""
     rng = np.random.default_rng(1)
     pd.DataFrame({"id": np.arange(N), "a": rng.normal(size=N), "b": rng.normal(size=N)}).to_csv("f.csv", index=False)
     split = np.where(np.arange(N) < N // 2, "train", np.where(np.arange(N) % 2, "val", "test"))
@@ -63,7 +59,7 @@ def chances(run: Run, data: str | None = None, **read: object) -> np.ndarray:
 
 
 def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> tuple[Graph, dict]:
-    """Return a graph with the edges as a method takes it, and what its run keeps."""
+    """Return a graph as a method receives it, and the data record of its run."""
     edges.to_csv("e.csv", index=False)
     known = get_method(method)
     from hopstate.methods.config import config_from
@@ -76,7 +72,7 @@ def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> 
 
 
 @pytest.mark.parametrize("method", ["gat", pytest.param("gmn", marks=pytest.mark.slow)])
-def test_the_unit_of_an_edge_feature_changes_nothing(method: str) -> None:
+def test_the_unit_of_an_edge_feature_does_not_matter(method: str) -> None:
     edges = frame()
     other = edges.assign(amount=edges.amount / 1024 + 3, hour=edges.hour * 64)
     first, second = fit(edges, "one", method), fit(other, "two", method)
@@ -85,7 +81,7 @@ def test_the_unit_of_an_edge_feature_changes_nothing(method: str) -> None:
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
-def test_scales_are_those_of_the_edges_at_training_nodes(scale: str) -> None:
+def test_scales_come_from_edges_at_training_nodes(scale: str) -> None:
     edges = frame()
     graph, kept = made_ready(edges, **{"read.scale": scale})
     at = (edges.source < N // 2) | (edges.target < N // 2)
@@ -101,7 +97,7 @@ def test_scales_are_those_of_the_edges_at_training_nodes(scale: str) -> None:
     assert made_ready(edges, **{"read.scale": "none"})[0].edge_attr.max() > 1e6  # type: ignore[union-attr]
 
 
-def test_columns_are_matched_by_name_where_a_run_is_applied() -> None:
+def test_columns_are_matched_by_name_when_a_run_is_applied() -> None:
     edges = frame()
     run = fit(edges, "one")
     edges[["amount", "target", "hour", "source"]].to_csv("turned.csv", index=False)
@@ -115,7 +111,7 @@ def test_columns_are_matched_by_name_where_a_run_is_applied() -> None:
 
 
 @pytest.mark.slow
-def test_missing_numbers_are_filled_as_named_and_marked() -> None:
+def test_missing_edge_features_are_imputed_as_requested_and_marked() -> None:
     edges = frame()
     edges["hour"] = edges.hour.astype(float)
     edges.loc[3, "hour"] = np.nan
@@ -137,7 +133,7 @@ def test_missing_numbers_are_filled_as_named_and_marked() -> None:
         plain.predict("one.csv", read={"features": "f.csv"})
 
 
-def test_weights_of_a_table_stay_as_they_are() -> None:
+def test_edge_weights_of_a_table_are_not_scaled() -> None:
     edges = frame()[["source", "target", "hour"]]
     graph, kept = made_ready(edges, "gcn")
     assert "edge_attr" not in kept
@@ -152,17 +148,17 @@ def test_weights_of_a_table_stay_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_done_to_edge_features_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scaling_of_edge_features_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     frame().to_csv("e.csv", index=False)
     config = {**SMALL, "model": MODEL["gat"], "loop": {**SMALL["loop"], "progress": True}}
     hopstate.fit("gat", "e.csv", out="run", read=nodes(), config=config)
-    told = capsys.readouterr().err
-    assert "edge features: standardised" in told
-    assert "training edges" in told
+    captured = capsys.readouterr().err
+    assert "edge features: standardised" in captured
+    assert "training edges" in captured
 
 
 @pytest.mark.slow
-def test_edge_features_of_records_are_scaled_where_that_is_asked() -> None:
+def test_edge_features_of_objects_are_scaled_on_request() -> None:
     table = frame()
     record = Graph.from_edges(
         table[["source", "target"]].to_numpy(), N, edge_attr=table[["hour", "amount"]].to_numpy(np.float32),
@@ -194,7 +190,7 @@ def test_a_saved_graph_keeps_edge_weights_and_the_table_of_its_edges(tmp_path: P
     np.testing.assert_array_equal(kept.values, graph.edge_table.values)
 
 
-def test_the_table_of_edges_goes_where_the_edges_go() -> None:
+def test_the_edge_table_follows_the_edges() -> None:
     frame().to_csv("e.csv", index=False)
     graph = hopstate.read_graph("e.csv", undirected=False)
     turned = graph.reversed()
@@ -206,7 +202,7 @@ def test_the_table_of_edges_goes_where_the_edges_go() -> None:
         fit(frame(), "no", "sage")
 
 
-def test_missing_numbers_are_filled_with_the_median_of_training_edges() -> None:
+def test_missing_edge_features_are_imputed_by_the_training_median() -> None:
     edges = frame()
     edges["hour"] = edges.hour.astype(float)
     edges.loc[3, "hour"] = np.nan

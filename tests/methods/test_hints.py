@@ -1,4 +1,4 @@
-"""What a complaint of the parser says, and what one about an option that is none suggests."""
+"""Errors of the parser, and suggestions for unknown options."""
 
 import pytest
 
@@ -7,17 +7,17 @@ from hopstate.methods import get_method
 from hopstate.methods.config import hint, parser_of
 
 
-def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
+def test_a_mistyped_option_has_a_hint_as_typed(capsys):
     for typed, meant in (("--no-atuo", "--no-auto"), ("--no_auto", "--no-auto"), ("--modle.dim=3", "--model.dim")):
         assert main(["fit", "graphmixer", "--data=x", typed]) == 2
         assert f"'{meant}'" in capsys.readouterr().err, typed
     assert "'--loop.optim.lr'" in hint("unrecognized arguments: --model.lr 3", ["model", "model.dim", "loop.optim.lr"])
     inside = hint("Group 'model' does not accept option 'dmi'", ["model.dim"])
-    assert "'model.dim'" in inside  # a file of settings has no dashes
+    assert "'model.dim'" in inside  # a settings file has no dashes
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "option"),
     [
         ("--max_events none", "max_events"),
         ("--evaluation.max_events none", "evaluation.max_events"),
@@ -30,13 +30,13 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
         ("--split.kind x", "split.kind"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_in_words(words, told, capsys):
+def test_a_value_of_the_wrong_type_is_rejected_by_name(words, option, capsys):
     assert main(["fit", "graphmixer", "--data=x", *words.split()]) == 2
-    assert told in capsys.readouterr().err
+    assert option in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("group", "told"),
+    ("group", "option"),
     [
         ("loop={epochs: x}", "loop.epochs"),
         ("loop={optim: {lr: high}}", "loop.optim.lr"),
@@ -48,13 +48,13 @@ def test_a_value_of_another_kind_is_refused_in_words(words, told, capsys):
         ("loop={epochs: 3", "loop"),
     ],
 )
-def test_a_value_within_a_group_is_refused_in_words(group, told, capsys):
+def test_a_wrong_value_within_a_group_is_rejected_by_name(group, option, capsys):
     assert main(["fit", "graphmixer", "--data=x", f"--{group}"]) == 2
-    assert told in capsys.readouterr().err
+    assert option in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "option"),
     [
         ("loop: 3", "loop"),
         ("loop: {optim: [1]}", "loop.optim"),
@@ -67,31 +67,31 @@ def test_a_value_within_a_group_is_refused_in_words(group, told, capsys):
         ("loop: {epochs: 1:30}", "base 8 or 60"),
     ],
 )
-def test_a_file_whose_group_is_none_is_refused_in_words(text, told, tmp_path, capsys):
+def test_a_settings_file_with_a_bad_group_is_rejected_by_name(text, option, tmp_path, capsys):
     path = tmp_path / "settings.yaml"
     path.write_text(f"{text}\n")
     assert main(["fit", "graphmixer", "--data=x", f"--config={path}"]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert option in error
     assert path.name in error
 
 
-def test_a_long_value_is_not_shown_whole(capsys):
+def test_a_long_value_is_shortened(capsys):
     assert main(["fit", "graphmixer", "--data=x", f"--loop.epochs={'x' * 3000}"]) == 2
     assert len(capsys.readouterr().err) < 300
 
 
-def test_what_is_required_is_named_as_it_is_typed(capsys):
+def test_a_missing_required_option_is_named_as_typed(capsys):
     assert main(["fit", "graphmixer"]) == 2
     assert "--data" in capsys.readouterr().err
 
 
-def test_a_pair_over_two_lines_is_refused(capsys):
+def test_a_pair_over_two_lines_is_rejected(capsys):
     assert main(["score", "nowhere", "--pairs=1\n,7"]) == 2
     assert "--pairs" in capsys.readouterr().err
 
 
-def test_a_boolean_setting_may_be_given_alone():
+def test_a_boolean_option_needs_no_value():
     parser = parser_of(get_method("recency"))
     given = parser.parse_args(["--read.drop_missing_time", "--data", "x.csv", "--directed"])
     assert (given.read.drop_missing_time, given.directed) == (True, True)

@@ -1,4 +1,4 @@
-"""A setting that does nothing beside the others is refused by name; at its default it stands."""
+"""A setting without effect among the others is rejected by name, unless it has its default."""
 
 from types import SimpleNamespace
 
@@ -33,22 +33,22 @@ IDLE = [
 ]
 
 
-@pytest.mark.parametrize(("method", "beside", "name", "value"), IDLE, ids=lambda v: str(v))
-def test_it_is_refused_by_name_and_stands_where_it_acts(method, beside, name, value):
+@pytest.mark.parametrize(("method", "others", "name", "value"), IDLE, ids=lambda v: str(v))
+def test_an_idle_setting_is_rejected_by_name_and_accepted_if_it_has_an_effect(method, others, name, value):
     chosen = get_method(method)
-    config_from(chosen, {"data": "events.csv", **beside})
+    config_from(chosen, {"data": "events.csv", **others})
     with pytest.raises(ConfigError, match=name.rsplit(".", 1)[-1]):
-        config_from(chosen, {"data": "events.csv", **beside, name: value})
+        config_from(chosen, {"data": "events.csv", **others, name: value})
 
 
-def test_steps_of_spans_and_maps_of_data_take_theirs():
+def test_time_span_steps_and_data_maps_accept_their_settings():
     assert TimeSpanConfig(step="both", step_function="log").step_function == "log"
     assert not TimeSpanConfig(bc_source="data", spectral_bound=False).spectral_bound
 
 
 @pytest.mark.parametrize("decoder", ["node", "sequence"])
 @pytest.mark.parametrize("options", [{"node_time_deltas": True}, {"pair_dim": 4}], ids=str)
-def test_what_only_pairs_have_is_refused_of_nodes_and_sequences(decoder, options):
+def test_pair_settings_are_rejected_for_nodes_and_sequences(decoder, options):
     CTDGSSM(CTDGSSM.Config(dim=4, **options))
     with pytest.raises(ConfigError, match=next(iter(options))):
         CTDGSSM(CTDGSSM.Config(dim=4, **options), decoder=decoder)
@@ -60,7 +60,7 @@ def _stream(x: np.ndarray | None) -> EventStream:
 
 
 @pytest.mark.parametrize("settings", [{"num_neighbors": 5}, {"window": 3.0}], ids=str)
-def test_neighbours_without_features_cannot_be_chosen(settings, tmp_path):
+def test_neighbors_without_features_are_rejected(settings, tmp_path):
     context = Context(run=tmp_path, cache=tmp_path)
     config = GraphMixerRun(data="memory:toy", **settings)
     build_graphmixer(_stream(np.ones((9, 2), np.float32)), config, context)
@@ -68,7 +68,7 @@ def test_neighbours_without_features_cannot_be_chosen(settings, tmp_path):
         build_graphmixer(_stream(None), config, context)
 
 
-def test_widths_are_those_of_training():
+def test_widths_agree_with_training():
     stream = _stream(np.ones((9, 2), np.float32))
     for facts, wanted in (
         (None, {"node_dim": 2, "edge_dim": 0}),
@@ -80,7 +80,7 @@ def test_widths_are_those_of_training():
 LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
 
 
-def test_counts_that_no_command_ends_with_are_refused():
+def test_excessive_counts_are_rejected():
     for name, key, most in (
         ("ctdg-ssm", "evaluation.bootstrap", 10**6),
         ("ctdg-ssm", "num_neighbors", 2**20),

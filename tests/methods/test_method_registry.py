@@ -1,4 +1,4 @@
-"""A further method is one package: registry, help, search and recipes find it by what the package declares."""
+"""A new method is one package: registry, help, search and recipes find it by its declarations."""
 
 import sys
 import textwrap
@@ -36,7 +36,7 @@ PACKAGE = {
 
 @pytest.fixture
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with one more package of methods, found beside the library's own."""
+    """A folder with one more package of methods, found in addition to the library's own."""
     package = tmp_path / "sixth_package"
     package.mkdir()
     for name, text in PACKAGE.items():
@@ -50,7 +50,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     all_recipes.cache_clear()
 
 
-def test_one_package_is_all_that_a_further_method_needs(added: Path) -> None:
+def test_a_new_method_needs_one_package(added: Path) -> None:
     method = get_method("sixth")
     assert space_of(method) == {"model.num_layers": Range(1, 2)}
     recipe = all_recipes()["sixth/minesweeper-deep"]
@@ -66,7 +66,7 @@ def test_a_recipe_that_cannot_be_read_is_named(added: Path, wrong: str) -> None:
         all_recipes()
 
 
-def test_help_names_a_further_method(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_a_new_method(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["fit", "sixth", "--help"]) == 0
     assert "--model.num_layers" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Every method over a stream whose nodes are deleted and come back: trained, scored, gone on from, asked by name."""
+"""Every method on a stream whose nodes are deleted and added again: trained, scored, continued, queried by name."""
 
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,18 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def table(count: int = 240, seed: int = 0) -> pd.DataFrame:
-    """Return a file's rows: users u0..u9 and items i0..i7, of which some are deleted and come back."""
-    rng, standing, rows = np.random.default_rng(seed), [], []
+    """Return a file's rows: users u0..u9 and items i0..i7, of which some are deleted and added again."""
+    rng, active, rows = np.random.default_rng(seed), [], []
     for t in np.sort(rng.integers(0, count // 2, count)).tolist():
-        if standing and rng.random() < 0.06:
-            node = standing[rng.integers(len(standing))][int(rng.integers(2))]
-            standing = [pair for pair in standing if node not in pair]
+        if active and rng.random() < 0.06:
+            node = active[rng.integers(len(active))][int(rng.integers(2))]
+            active = [pair for pair in active if node not in pair]
             rows.append((node, None, t, "delete", None))
-        elif standing and rng.random() < 0.1:
-            rows.append((*standing.pop(rng.integers(len(standing))), t, "delete", None))
+        elif active and rng.random() < 0.1:
+            rows.append((*active.pop(rng.integers(len(active))), t, "delete", None))
         else:
-            standing.append((f"u{rng.integers(10)}", f"i{rng.integers(8)}"))
-            rows.append((*standing[-1], t, "add", int(rng.integers(2))))
+            active.append((f"u{rng.integers(10)}", f"i{rng.integers(8)}"))
+            rows.append((*active[-1], t, "add", int(rng.integers(2))))
     return pd.DataFrame(rows, columns=["source", "target", "time", "kind", "label"])
 
 
@@ -56,7 +56,7 @@ QUICK = ("ctdg-ssm", "dyg-mamba-nodes", "edgebank")
 
 @pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in SMALL])
 def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Path) -> None:
-    """The same scores in one call and in many that end amid times; a row for every event but deletions of links."""
+    """Equal scores in one call and in many that separate ties; a row for every event except deletions of links."""
     run = run_of(method, tmp_path, 180)
     assert np.isfinite(list(run.metrics["test"].values())).all()
     if method not in ("recency", "edgebank"):
@@ -69,7 +69,7 @@ def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Pat
     assert own["t"].tolist() == rows.time[:180][scored[:180]].tolist()
     later = rows.iloc[180:]
     whole = score_stream(run.path, later, ignore_state=True, save=tmp_path / "whole")
-    assert whole["t"].tolist() == later.time.tolist()  # a row for each of the table
+    assert whole["t"].tolist() == later.time.tolist()  # one row per row of the table
     found: list[float] = []
     for a, b in ((0, 1), (1, 2), (2, 25), (25, 60)):
         options: dict[str, Any] = {"ignore_state": True} if a == 0 else {"state": tmp_path / "parts"}
@@ -93,8 +93,8 @@ def test_edgebank_forgets_all_pairs_of_a_deleted_node() -> None:
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
-def test_what_suits_a_stream_follows_from_the_edges_that_it_adds(method: str) -> None:
-    """Deletions, stated or implied, are not learned from, and do not make a stream larger."""
+def test_automatic_settings_depend_only_on_added_edges(method: str) -> None:
+    """Deletions, given or implied, are not training targets, and do not enlarge a stream."""
     n = 6000
     u, v = np.arange(n) % 40, 40 + np.arange(n) % 37
     adds = EventStream(src=u, dst=v, t=np.arange(n), kind=np.zeros(n, np.int8))

@@ -1,4 +1,4 @@
-"""Amounts and several labels of nodes, in every static method: units, gaps, directions, baselines, other data."""
+"""Regression and multilabel node targets in every static method: units, missing values, baselines, other data."""
 
 from functools import cache
 
@@ -41,7 +41,7 @@ def fitted(method, out, labels=None, read=None, **more):
 
 
 @pytest.mark.parametrize("method", SMALL)
-def test_amounts_are_answered_in_their_unit(method, tmp_path):
+def test_regression_outputs_are_in_the_unit_of_the_target(method, tmp_path):
     run = fitted(method, tmp_path / "run", **SMALL[method])
     table = run.predict()
     assert list(table.columns) == ["node", "prediction", "label"]
@@ -53,7 +53,7 @@ def test_amounts_are_answered_in_their_unit(method, tmp_path):
     assert {"mean", "median"} <= set(run.baselines)
 
 
-def test_another_unit_and_rows_without_a_label_change_nothing_else(tmp_path):
+def test_units_and_unlabeled_rows_do_not_change_training(tmp_path):
     _, _, labels = tables()
     own = fitted("gcn", tmp_path / "0").predict()["prediction"]
     eighth = fitted("gcn", tmp_path / "1", labels.assign(score=labels["score"] * 8)).predict()["prediction"]
@@ -62,7 +62,7 @@ def test_another_unit_and_rows_without_a_label_change_nothing_else(tmp_path):
     np.testing.assert_array_equal(without["prediction"], own)
 
 
-def test_several_labels_with_gaps_and_other_data(tmp_path):
+def test_multilabel_targets_with_missing_values_and_other_data(tmp_path):
     edges, features, labels = tables()
     run = fitted("gcn", tmp_path / "run", read={"label_column": "spam,bot"})
     table = run.predict()
@@ -70,5 +70,5 @@ def test_several_labels_with_gaps_and_other_data(tmp_path):
     turned = run.predict(edges, read={"features": features, "labels": labels, "label_column": "bot,spam"})
     pd.testing.assert_frame_equal(turned[["p_spam", "p_bot"]], table[["p_spam", "p_bot"]])
     np.testing.assert_array_equal(turned["label_spam"], labels["spam"])
-    alone = run.predict(edges, read={"features": features})
-    np.testing.assert_array_equal(alone["p_bot"], table["p_bot"])
+    predicted = run.predict(edges, read={"features": features})
+    np.testing.assert_array_equal(predicted["p_bot"], table["p_bot"])

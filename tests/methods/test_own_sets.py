@@ -1,4 +1,4 @@
-"""Sets of graphs from files of one's own: scales, names of columns, directions, and the metric of skewed classes."""
+"""Graph sets from users' files: scales, column names, directions, and the metric of skewed classes."""
 
 from pathlib import Path
 
@@ -13,20 +13,16 @@ from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F32_TIGHT, F64_SOLVED
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
 
 
 def write(
     name: str, *, count: int = 40, seed: int = 0, year: float = 0, scale: float = 1, tags: int = 3, share: int = 2,
     directed: bool = False, first_tag: int = 0,
 ) -> str:  # fmt: skip
-    """Write rings of 3 to 8 nodes with a tag and one attribute a node; one graph in share is of class 1."""
+    """Write rings of 3 to 8 nodes with a tag and one attribute per node; one graph in `share` is of class 1."""
     rng, lines = np.random.default_rng(seed), [str(count)]
     for number in range(count):
         size = int(rng.integers(3, 9))
@@ -44,15 +40,15 @@ def chances(run: Run, data: str | None = None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
-def test_the_unit_of_an_attribute_changes_nothing(method: str) -> None:
+def test_the_unit_of_an_attribute_does_not_matter(method: str) -> None:
     plain, years = write("plain"), write("years", year=2010, scale=1024)
-    exact = {**FAST, "loop.precision": "64"}  # in 32 bits the first steps of Adam make much of a rounding
+    exact = {**FAST, "loop.precision": "64"}  # in float32 the first steps of Adam amplify rounding
     runs = [hopstate.fit(method, path, out=f"run-{path}", config=exact) for path in (plain, years)]
     np.testing.assert_allclose(chances(runs[0]), chances(runs[1]), atol=F32)
     np.testing.assert_allclose(chances(runs[1]), chances(runs[1], years), atol=F32_TIGHT)
 
 
-def test_scales_are_those_of_the_training_graphs_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scales_come_from_training_graphs_and_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     path = write("own", year=2010, tags=1)
     run = hopstate.fit("gin-graphs", path, out="run", config={**FAST, "loop.progress": True})
     assert "features" in capsys.readouterr().err
@@ -66,7 +62,7 @@ def test_scales_are_those_of_the_training_graphs_and_said(capsys: pytest.Capture
     facts = json.loads(kept.read_text())["features"]["x"]
     assert facts["columns"] == ["tag 0", "attribute 0"]
     np.testing.assert_allclose(facts["shift"][1], graphs.union.x[nodes, 1].astype(float).mean(), rtol=F64_SOLVED)
-    assert (facts["shift"][0], facts["scale"][0]) == (0.0, 1.0)  # sums over nodes count by a column of ones
+    assert (facts["shift"][0], facts["scale"][0]) == (0.0, 1.0)  # sums over nodes count with a column of ones
     hopstate.fit("gin-graphs", path, out="raw", config={**FAST, "read.scale": "none"})
     assert json.loads(Path("raw/data.json").read_text())["features"]["x"]["kind"] == "none"
 
@@ -81,7 +77,7 @@ def test_tags_are_matched_by_name() -> None:
         chances(run, write("shifted", first_tag=1))
 
 
-def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(
+def test_directions_of_a_file_are_kept_on_request_and_otherwise_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = write("rings", directed=True)
@@ -96,7 +92,7 @@ def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(
 
 
 @pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
-def test_skewed_classes_choose_their_metric(method: str) -> None:
+def test_skewed_classes_select_their_metric(method: str) -> None:
     known = get_method(method)
     make = GINRun if method == "gin-graphs" else GMNGraphsRun
     assert known.auto_config is not None

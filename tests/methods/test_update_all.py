@@ -1,4 +1,4 @@
-"""CTDG-SSM's appendix E.4, all nodes that were met move with every batch: which, in any cut, resumed, saved."""
+"""CTDG-SSM's appendix E.4: every batch updates all nodes seen so far; in any cut, resumed, saved."""
 
 import os
 import signal
@@ -29,20 +29,20 @@ SMALL |= {"evaluation.strategies": ["random"]}
 
 
 def events(count: int = 120, nodes: int = 14) -> EventStream:
-    """Return edges and nodes that come and go, with ties."""
-    rng, standing = np.random.default_rng(0), []
+    """Return edges and nodes that are added and deleted, with ties."""
+    rng, active = np.random.default_rng(0), []
     rows: list[tuple[int, int, int]] = []
     for _ in range(count):
         chance = rng.random()
-        if standing and chance < 0.05:
-            node = standing[rng.integers(len(standing))][0]
-            standing = [pair for pair in standing if node not in pair]
+        if active and chance < 0.05:
+            node = active[rng.integers(len(active))][0]
+            active = [pair for pair in active if node not in pair]
             rows.append((node, node, GONE))
-        elif standing and chance < 0.25:
-            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
+        elif active and chance < 0.25:
+            rows.append((*active.pop(rng.integers(len(active))), DELETE))
         else:
-            standing.append((int(rng.integers(nodes // 2)), int(rng.integers(nodes // 2, nodes))))
-            rows.append((*standing[-1], ADD))
+            active.append((int(rng.integers(nodes // 2)), int(rng.integers(nodes // 2, nodes))))
+            rows.append((*active[-1], ADD))
     src, dst, kind = np.array(rows).T
     return EventStream.from_arrays(src, dst, np.sort(rng.integers(0, 90, count)), kind=kind, num_nodes=nodes)
 
@@ -53,28 +53,28 @@ def task_of(data: EventStream, folder: Path, **more: Any) -> Any:
     return method.build(data, config_from(method, {"data": "x", **SMALL, **more}), Context(run=folder, cache=folder))
 
 
-def test_active_are_all_that_were_met_before() -> None:
+def test_all_nodes_seen_before_are_active() -> None:
     data = events()
     model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, time_dim=4, update_all=True))
     inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=3)
     some = 0
     for first in range(0, len(data), 7):
         part = data.take(np.arange(first, min(first + 7, len(data))))
-        met = set()
+        seen = set()
         for i in range(first):
             if data.kind[i] == ADD and data.t[i] < part.t[0]:
-                met |= {int(data.src[i]), int(data.dst[i])}
+                seen |= {int(data.src[i]), int(data.dst[i])}
         own = set(np.concatenate([part.src, part.dst]).tolist())
         batch = inputs.batch(part)
-        assert set(batch.nodes.tolist()) == own | met
-        some += len(met - own)
+        assert set(batch.nodes.tolist()) == own | seen
+        some += len(seen - own)
     assert some > 50
 
 
-def test_no_memory_is_carried_forward() -> None:
-    """Without a graph, a node without an event fades towards what zeros give; otherwise it keeps what it had."""
+def test_every_memory_decays_between_events() -> None:
+    """Without a graph, a node without an event decays towards the output of zeros; otherwise it keeps its state."""
     data = EventStream(src=np.array([0, 2]), dst=np.array([1, 3]), t=np.array([1, 5]))
-    held = {}
+    states_of = {}
     for whole in (False, True):
         torch.manual_seed(0)
         model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, order=0, time_dim=4, update_all=whole))
@@ -84,13 +84,13 @@ def test_no_memory_is_carried_forward() -> None:
             for i in range(2):
                 state = model.update(state, inputs.batch(data.take(np.array([i]))))
                 states.append(state.memory[:, 0].clone())
-        held[whole] = states
-    assert torch.equal(held[False][0], held[True][0])
-    assert torch.equal(held[False][0], held[False][1])
-    assert not torch.equal(held[True][0], held[True][1])
+        states_of[whole] = states
+    assert torch.equal(states_of[False][0], states_of[True][0])
+    assert torch.equal(states_of[False][0], states_of[False][1])
+    assert not torch.equal(states_of[True][0], states_of[True][1])
 
 
-def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
+def test_states_do_not_depend_on_cuts_or_saving(tmp_path: Path) -> None:
     data = events(200)
     columns = ("src", "dst", "t", "kind")
 
@@ -115,7 +115,7 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
     assert check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=9).scores > 0
 
 
-def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, step, done = events(), Trainer._step, []
 
     def counted(self: Trainer, batch: Any, count: int) -> None:

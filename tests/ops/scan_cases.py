@@ -61,10 +61,10 @@ def run_and_grad(case: dict[str, Tensor], offsets: Tensor, *, naive: bool = Fals
 
 
 def assert_matches_naive(case: dict[str, Tensor], offsets: Tensor, **options: Any) -> None:
-    """Hold outputs and all gradients of the fast path to the naive loop in float64 on the same (rounded) numbers."""
+    """Compare outputs and all gradients of the fast path with the naive loop in float64 on the same rounded inputs."""
     dtype = case["u"].dtype
     actual = run_and_grad(case, offsets, **options)
     expected = run_and_grad({k: x.double() for k, x in case.items()}, offsets, naive=True, **options)
     for name, value in expected.items():
-        few = value.numel() < 16  # then nothing averages out the one number that is a difference of larger ones
+        few = value.numel() < 16  # a single number that is a difference of larger ones is not averaged out then
         assert_close_rmse(actual[name], value, dtype=dtype, name=name, factor=100 if few else 1)

@@ -1,4 +1,4 @@
-"""Attention by a score an edge equals its definition and torch-geometric's layer, outputs and every gradient."""
+"""Attention with one score per edge equals its definition and torch-geometric's layer, outputs and every gradient."""
 
 import pytest
 import torch
@@ -6,12 +6,13 @@ import torch
 from hopstate.errors import ShapeError
 from hopstate.ops.edge_attention import edge_attention, edge_attention_naive
 from hopstate.testing.conformance import assert_close_rmse
+from torch_threads import with_threads
 
 
 def problem(n: int, heads: int, width: int, dtype: torch.dtype = torch.float64):
     degree = torch.randint(0, 6, (n,))
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, max(n, 1), (int(indptr[-1]),))  # edges to itself and double ones among them
+    indices = torch.randint(0, max(n, 1), (int(indptr[-1]),))  # with self-loops and duplicate edges
     inputs = [2 * torch.randn(n, heads, dtype=dtype) for _ in range(2)] + [torch.randn(n, heads, width, dtype=dtype)]
     return indptr, indices, torch.arange(n), [x.requires_grad_() for x in inputs]
 
@@ -53,15 +54,12 @@ def test_weights_sum_to_one_and_large_scores_stay_finite():
 
 def test_threads_do_not_change_attention():
     *graph, inputs = problem(700, 4, 20, torch.float32)
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            out = edge_attention(*graph, *inputs)
-            results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
-    finally:
-        torch.set_num_threads(before)
-    for one, three in zip(*results):
+
+    def run() -> list[torch.Tensor]:
+        out = edge_attention(*graph, *inputs)
+        return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+    for one, three in zip(*with_threads(run)):
         assert torch.equal(one, three)
 
 

@@ -14,7 +14,7 @@ ROUTES = ("dense", "factor", "lanczos")
 
 
 def force(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take one route on graphs that would all be dense."""
+    """Force one solver on graphs that would all be dense."""
     if route != "dense":
         monkeypatch.setattr(eigenvectors, "DENSE", 4)
         monkeypatch.setattr(eigenvectors, "_factor_stays_sparse", lambda _: route == "factor")
@@ -41,8 +41,8 @@ GRAPHS = {
     "grid": nx.grid_2d_graph(7, 7),  # eigenvalues come in pairs
     "ring": nx.cycle_graph(31),  # all pairs
     "path": nx.path_graph(40),
-    "star": nx.star_graph(40),  # 1 comes 39 times
-    "complete": nx.complete_graph(25),  # 25/24 comes 24 times
+    "star": nx.star_graph(40),  # 1 has multiplicity 39
+    "complete": nx.complete_graph(25),  # 25/24 has multiplicity 24
     "bipartite": nx.complete_bipartite_graph(9, 13),
     "tree": nx.balanced_tree(3, 3),
     "hypercube": nx.hypercube_graph(5),
@@ -65,7 +65,7 @@ def smallest_of_components(laplacian: np.ndarray, labels: np.ndarray, count: int
 
 
 def check(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compare with the dense solver: eigenvalues with multiplicities, residuals, orthonormality, trivial left out."""
+    """Compare with the dense solver: eigenvalues with multiplicities, residuals, orthonormality, no trivial ones."""
     values, vectors = laplacian_eigenvectors(indptr, indices, count)
     laplacian = dense_laplacian(indptr, indices)
     expected = smallest_of_components(laplacian, components(indptr, indices), count)
@@ -117,14 +117,14 @@ def test_entries_stored_twice_and_one_way() -> None:
 
 
 def test_routes_agree_to_the_sign() -> None:
-    """The basis is the eigenspaces' own: no route, start vector or sign shows in it."""
+    """The basis depends only on the eigenspaces, not on the solver, start vector or sign."""
     graph, results = nx.grid_2d_graph(13, 13), []
     for dense, sparse in ((10**6, False), (4, True), (4, False)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(eigenvectors, "DENSE", dense)
             patch.setattr(eigenvectors, "_factor_stays_sparse", lambda _, sparse=sparse: sparse)
-            results.append(laplacian_eigenvectors(*csr(graph), 7)[1])  # 7 ends between two eigenspaces
-    assert_close_rmse(results[1], results[0], factor=1e4)  # eigenvectors are known to residual / gap
+            results.append(laplacian_eigenvectors(*csr(graph), 7)[1])  # 7 separates two eigenspaces
+    assert_close_rmse(results[1], results[0], factor=1e4)  # eigenvectors are accurate to residual / gap
     assert_close_rmse(results[2], results[0], factor=1e4)
 
 
@@ -185,7 +185,7 @@ def inertia_below(indptr: np.ndarray, indices: np.ndarray, bound: float) -> int:
 
 @pytest.mark.slow
 def test_minesweeper_grid() -> None:
-    """Eigenvalues at full size: 0.00038 comes twice, and between those found none is missing, by inertia."""
+    """Eigenvalues at full size: 0.00038 has multiplicity 2, and none is missing in between, by inertia."""
     indptr, indices = csr(minesweeper_grid(100))
     assert len(indices) == 2 * 39_402
     values, vectors = laplacian_eigenvectors(indptr, indices, 15)
@@ -227,14 +227,14 @@ def test_component_shares_follow_size_and_never_exceed_it() -> None:
 
 @pytest.mark.parametrize(("count", "route"), [(3, "dense"), (6, "factor"), (15, "lanczos")])
 def test_the_giant_component_has_its_own_eigenvectors(count: int, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty long paths have smaller eigenvalues than the giant, and would take every vector."""
+    """Fifty long paths have smaller eigenvalues than the giant component, and would use every vector."""
     force(route, monkeypatch)
     giant, paths = nx.random_regular_graph(4, 300, seed=0), [nx.path_graph(12)] * 50
     indptr, indices = csr(nx.disjoint_union_all([*paths, giant]))
     values, vectors = laplacian_eigenvectors(indptr, indices, count)
     own = laplacian_eigenvectors(*csr(giant), count)[0]
     assert np.all(np.diff(values) >= 0)
-    np.testing.assert_allclose(values, own, atol=F64_DEEP)  # by size it has all of so few
+    np.testing.assert_allclose(values, own, atol=F64_DEEP)  # by size it gets all of so few
     assert np.linalg.norm(vectors[600:], axis=0) == pytest.approx(np.ones(count))
 
 

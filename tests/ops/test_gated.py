@@ -6,6 +6,7 @@ import torch
 from hopstate.errors import ShapeError
 from hopstate.ops.gated import gated_mean, gated_mean_naive
 from hopstate.testing.conformance import assert_close_rmse
+from torch_threads import with_threads
 
 
 def problem(n: int, d: int, edges: bool, dtype: torch.dtype):
@@ -59,15 +60,12 @@ def test_gradients_of_strided_and_expanded_inputs(edges):
 
 def test_threads_do_not_change_gated_sums():
     indptr, indices, inputs = problem(40, 40, True, torch.float32)
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            out = gated_mean(indptr, indices, *inputs)
-            results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
-    finally:
-        torch.set_num_threads(before)
-    for a, b in zip(*results):
+
+    def run() -> list[torch.Tensor]:
+        out = gated_mean(indptr, indices, *inputs)
+        return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+    for a, b in zip(*with_threads(run)):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 

@@ -6,6 +6,7 @@ import torch
 from hopstate.errors import ShapeError
 from hopstate.ops.neighbor_statistics import neighbor_statistics, neighbor_statistics_naive
 from hopstate.testing.conformance import assert_close_rmse
+from torch_threads import with_threads
 
 
 def problem(n: int, d: int, dtype: torch.dtype = torch.float64):
@@ -32,7 +33,7 @@ def test_equals_torch_geometrics_aggregations():
     from torch_geometric.nn.aggr import MultiAggregation
 
     indptr, indices, x = problem(40, 9)
-    x = (x + 0.05).detach().requires_grad_()  # torch's start at 0 takes a share of the gradient of an end that is 0
+    x = (x + 0.05).detach().requires_grad_()  # torch's initial 0 receives a part of the gradient of an extreme value 0
     rows = torch.repeat_interleave(indptr.diff())
     want = MultiAggregation(["mean", "min", "max", "std"])(x[indices], rows, dim_size=40)
     got = torch.cat(neighbor_statistics(indptr, indices, x), 1)
@@ -50,15 +51,12 @@ def test_a_deviation_far_from_zero_keeps_its_digits():
 
 def test_threads_do_not_change_statistics():
     indptr, indices, x = problem(60, 70, torch.float32)
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            made = torch.cat(neighbor_statistics(indptr, indices, x), 1)
-            results.append([made, *torch.autograd.grad(made.square().sum(), x)])
-    finally:
-        torch.set_num_threads(before)
-    for one, three in zip(*results):
+
+    def run() -> list[torch.Tensor]:
+        out = torch.cat(neighbor_statistics(indptr, indices, x), 1)
+        return [out, *torch.autograd.grad(out.square().sum(), x)]
+
+    for one, three in zip(*with_threads(run)):
         assert torch.equal(one, three)
 
 

@@ -1,4 +1,4 @@
-"""Linear maps by oneDNN in training: the definition, every gradient, few shapes, and where torch's own stays."""
+"""Linear maps by oneDNN in training: the definition, every gradient, few shapes, and cases that use torch."""
 
 import pytest
 import torch

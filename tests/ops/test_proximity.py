@@ -1,4 +1,4 @@
-"""Nearness by sparse products equals its definitions a pair at a time, whatever is stored twice or turned round."""
+"""Proximity by sparse products equals a loop over pairs, with duplicate and reversed entries."""
 
 import numpy as np
 import pytest

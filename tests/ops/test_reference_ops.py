@@ -1,4 +1,4 @@
-"""Operators by their references, and derivatives in forward mode, which kernels do not have."""
+"""Operators and their references, and forward-mode derivatives, which kernels lack."""
 
 import warnings
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def drawn(*shape: int) -> Tensor:
 
 
 def operators() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
-    """Return each operator as a function of its tensors with derivatives, and such tensors."""
+    """Return each operator as a function of its differentiable tensors, and example tensors."""
     torch.manual_seed(0)
     sizes = drawn(7, 4).abs()
     scan = partial(selective_scan, offsets=OFFSETS)
@@ -69,7 +69,7 @@ def test_forward_mode_agrees_with_the_backward_pass(name: str) -> None:
     want = sum((g * t).sum() for g, t in zip(gradients, directions, strict=True))
     try:
         _, moved = jvp(work, inputs, directions)
-    except NotImplementedError:  # torch has no such derivative of the least and the largest of rows
+    except NotImplementedError:  # torch has no forward-mode derivative of the minimum and maximum of rows
         assert name == "neighbor_statistics"
         return
     torch.testing.assert_close((moved * weight).sum(), want, rtol=F64_SOLVED, atol=F64)

@@ -1,4 +1,4 @@
-"""Runs of consecutive rows: positions, bounds, and sums that do not stop growing in half precision."""
+"""Runs of consecutive rows: positions, bounds, and half-precision sums that do not saturate."""
 
 from itertools import pairwise
 

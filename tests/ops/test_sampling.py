@@ -39,7 +39,7 @@ def test_induced_subgraph_and_halo_equal_dense_selection() -> None:
     full = np.zeros_like(dense)
     full[nodes] = dense[nodes]
     assert np.array_equal(dense_of(halo, 40), full)
-    assert np.array_equal(dense_of(cutter.induced(nodes), 40), inside)  # the workspace was left clean
+    assert np.array_equal(dense_of(cutter.induced(nodes), 40), inside)  # the workspace is clean
 
 
 def test_edges_on_disk_are_read_in_place(tmp_path) -> None:

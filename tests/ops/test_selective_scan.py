@@ -14,6 +14,7 @@ from hopstate.cli.info import describe_paths
 from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
 from hopstate.ops import dispatch, selective_influence, selective_scan, selective_scan_naive
 from hopstate.testing.conformance import assert_close_rmse
+from torch_threads import with_threads
 
 MODES = list(itertools.product(("zoh", "euler"), (False, True)))
 LENGTHS = [3, 0, 17, 1, 33, 2]
@@ -30,25 +31,17 @@ def tokens_of(case, part):
     return {name: x[part] if name in ("u", "delta", "B", "C", "z") else x for name, x in case.items()}
 
 
+@pytest.mark.parametrize("path", ["naive", "fast"])
 @pytest.mark.parametrize(("rule", "reverse"), MODES)
-def test_naive_passes_gradcheck(rule, reverse):
+def test_passes_gradcheck(rule, reverse, path):
     case, offsets = make_case([3, 0, 2], 2, 3), offsets_of([3, 0, 2])
-    leaves = [x.requires_grad_() for x in case.values()]
+    leaves, options = [x.requires_grad_() for x in case.values()], {"reverse": reverse, "discretization": rule}
 
     def function(u, delta, A, B, C, D, z, initial):
-        return selective_scan_naive(u, delta, A, B, C, D, z, offsets, initial, reverse=reverse, discretization=rule)
-
-    assert torch.autograd.gradcheck(function, leaves)
-
-
-@pytest.mark.parametrize(("rule", "reverse"), MODES)
-def test_fast_path_passes_gradcheck(rule, reverse):
-    case, offsets = make_case([3, 0, 2], 2, 3), offsets_of([3, 0, 2])
-    leaves = [x.requires_grad_() for x in case.values()]
-
-    def function(u, delta, A, B, C, D, z, initial):
-        options = {"reverse": reverse, "discretization": rule, "return_state": True}
-        return selective_scan(u, delta, A, B, C, D=D, z=z, offsets=offsets, initial_state=initial, **options)
+        if path == "naive":
+            return selective_scan_naive(u, delta, A, B, C, D, z, offsets, initial, **options)
+        packed = {"offsets": offsets, "initial_state": initial, "return_state": True}
+        return selective_scan(u, delta, A, B, C, D=D, z=z, **packed, **options)
 
     assert torch.autograd.gradcheck(function, leaves)
 
@@ -249,19 +242,12 @@ def test_no_sequences_no_tokens_no_channels(shape):
 def test_results_do_not_depend_on_the_number_of_threads():
     lengths = [64, 1, 0, 700, 30, 200] * 6
     case, offsets = make_case(lengths, 40, 4, torch.float32), offsets_of(lengths)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        one = run_and_grad(case, offsets)
-        torch.set_num_threads(3)
-        three = run_and_grad(case, offsets)
-    finally:
-        torch.set_num_threads(threads)
+    one, three = with_threads(lambda: run_and_grad(case, offsets))
     assert all(torch.equal(one[name], three[name]) for name in one)
 
 
 def test_vanishing_numbers_flush_to_zero_inside_the_kernels_only():
-    """Decays to below 1e-38 in both passes: right to float32's smallest normal, torch's own arithmetic is unchanged."""
+    """Decays below 1e-38 in both passes: correct to float32's smallest normal, torch's own arithmetic is unchanged."""
     case = make_case([200], 16, 4, torch.float32, plain=True)
     case["u"][1:] = 0
     case["delta"][:] = 0.5

@@ -5,6 +5,7 @@ import torch
 
 from hopstate.ops.span_step import span_step, span_step_naive
 from hopstate.testing.conformance import assert_close_rmse
+from torch_threads import with_threads
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -27,12 +28,6 @@ def test_equals_the_formula(tokens, channels, dtype):
 
 def test_threads_do_not_matter_and_the_graph_is_one_node():
     r, size, speed = torch.rand(3000), torch.rand(40).requires_grad_(), torch.rand(40).requires_grad_()
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 3):
-            torch.set_num_threads(count)
-            found.append(torch.autograd.grad(span_step(r, size, speed).square().sum(), (size, speed)))
-    finally:
-        torch.set_num_threads(threads)
-    assert all(map(torch.equal, *found))
+    one, three = with_threads(lambda: torch.autograd.grad(span_step(r, size, speed).square().sum(), (size, speed)))
+    assert all(map(torch.equal, one, three))
     torch.library.opcheck(torch.ops.hopstate.span_step.default, (r, size, speed))

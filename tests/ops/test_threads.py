@@ -62,7 +62,7 @@ def test_other_threads_keep_their_count() -> None:
     assert entered.wait(10)
     assert torch.get_num_threads() == 3
     with one_thread():
-        assert in_thread(torch.get_num_threads) == 3  # what starts meanwhile inherits the usual number
+        assert in_thread(torch.get_num_threads) == 3  # threads started meanwhile inherit the usual number
     leave.set()
     worker.join()
     assert in_thread(torch.get_num_threads) == torch.get_num_threads() == 3
@@ -89,7 +89,7 @@ def test_numpy_is_limited_for_one_caller_at_a_time_and_from_any_thread() -> None
 def test_compiled_kernels_keep_all_threads() -> None:
     barrier = threading.Barrier(3, timeout=10)
     with one_thread():
-        run_units(lambda first, last: barrier.wait(), 3)  # passes only where three run at once
+        run_units(lambda first, last: barrier.wait(), 3)  # passes only if three threads run concurrently
 
 
 def ring_of_cliques(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -116,7 +116,7 @@ def test_laplacian_eigenvectors_are_the_same_bits_for_any_number_of_threads(coun
 
 
 def test_sparse_factorization_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bits go with their number, and two wait for each other spinning; in training and evaluation too."""
+    """Its bits depend on the number of threads, and two threads would spin; in training and evaluation too."""
     found, splu = set[int](), scipy.sparse.linalg.splu
 
     class Factor:

@@ -1,4 +1,4 @@
-"""Operators in exported programs, which torch traces in their reference form, give what the definitions give."""
+"""Operators in exported programs, which torch traces in their reference form, equal their definitions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LENGTHS = [
     [1],
     [0, 0],
     [],
-]  # the first is what programs are traced with
+]  # the first one is used for tracing
 A = -torch.tensor([[0.1, 1.0], [0.7, 0.3], [2.0, 0.2]], dtype=torch.float64)
 MARK = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
 
 
 class Module(torch.nn.Module):
-    """A function as a module, which holds the constant tensors that it is given first."""
+    """A function as a module, with constant tensors as its first arguments."""
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Module(torch.nn.Module):
 
 
 def exported(function: Callable[..., Tensor], example: tuple[Tensor, ...], free: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return a program of a function whose axes in free have any length."""
+    """Return a program of a function with dynamic axes `free`."""
     with torch.no_grad(), use_reference_ops():
         return torch.export.export(Module(function), example, dynamic_shapes=(free,), strict=False).module()
 

@@ -1,4 +1,4 @@
-"""The Triton kernels: by Triton's interpreter where there is no GPU, compiled where there is one."""
+"""The Triton kernels: interpreted without a GPU, compiled with one."""
 
 import importlib.util
 import os

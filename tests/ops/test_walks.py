@@ -6,10 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 
 from hopstate.errors import ConfigError, DataError
 from hopstate.ops.walks import WalkTable, random_walks, random_walks_naive, walk_features, walk_subgraphs
+from torch_threads import with_threads
 
 WALKS = {"max_length": 4, "repeats": 2, "walks": 3, "seed": 5}
 
@@ -107,14 +107,9 @@ def test_a_walk_returns_at_a_dead_end_and_follows_directed_edges():
 def test_walks_do_not_depend_on_batch_or_threads(graph):
     table = WalkTable.of(*csr(graph))
     nodes = np.tile(np.arange(63), 40)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        many, tokens = random_walks(table, nodes, 5, walks=4), walk_subgraphs(table, nodes, **WALKS)
-        torch.set_num_threads(1)
-        one, again = random_walks(table, nodes, 5, walks=4), walk_subgraphs(table, nodes, **WALKS)
-    finally:
-        torch.set_num_threads(before)
+    (one, again), (many, tokens) = with_threads(
+        lambda: (random_walks(table, nodes, 5, walks=4), walk_subgraphs(table, nodes, **WALKS))
+    )
     np.testing.assert_array_equal(many, one)
     np.testing.assert_array_equal(many[:4], random_walks(table, nodes[:1], 5, walks=4))
     for name in ("offsets", "nodes", "degree", "target"):

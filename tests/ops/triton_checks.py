@@ -1,6 +1,6 @@
-"""Holds the Triton kernels to the float64 loop: run by test_triton.py, interpreted on the CPU or compiled on a GPU.
+"""Compare the Triton kernels with the float64 loop: used by test_triton.py, interpreted on the CPU or compiled.
 
-Run as a program under TRITON_INTERPRET=1, since the interpreter has to be chosen before Triton is imported.
+Run as a program under TRITON_INTERPRET=1, because the interpreter must be selected before Triton is imported.
 """
 
 import sys
@@ -17,7 +17,7 @@ NAMES = ("u", "delta", "A", "B", "C", "D", "z")
 
 
 def run_path(case, offsets, reverse, rule):
-    """What run_and_grad returns, by the Triton path's own functions."""
+    """The result of run_and_grad with the functions of the Triton path."""
     inputs = [case.get(name) for name in NAMES]
     initial, zoh = case.get("initial_state"), rule == "zoh"
     y, state, checkpoints = path.forward(*inputs, offsets, initial, reverse, zoh, True, True)

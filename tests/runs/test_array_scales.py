@@ -1,4 +1,4 @@
-"""Features given as arrays or records are scaled on training rows as a table's columns are."""
+"""Features given as arrays or objects are scaled on training rows like columns of a table."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def _accuracy(data: Any, folder: Path, **more: Any) -> float:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_arrays_and_tables_give_one_accuracy(scale: float, tmp_path: Path) -> None:
+def test_arrays_and_tables_give_the_same_accuracy(scale: float, tmp_path: Path) -> None:
     x = X * np.array([1, scale, 1])
     wanted = _accuracy(LINKS, tmp_path / "table", features=_table(x), labels=KIND)
     assert wanted > 0.8
@@ -50,7 +50,7 @@ def test_arrays_and_tables_give_one_accuracy(scale: float, tmp_path: Path) -> No
     assert _accuracy(_pyg(x), tmp_path / "pyg") == pytest.approx(wanted, abs=0.05)
 
 
-def test_gaps_in_arrays_are_filled_as_in_tables(tmp_path: Path) -> None:
+def test_missing_values_in_arrays_are_imputed_as_in_tables(tmp_path: Path) -> None:
     x = X.copy()
     x[::7, 1] = np.nan
     wanted = _accuracy(LINKS, tmp_path / "table", features=_table(x), labels=KIND)
@@ -64,7 +64,7 @@ def test_gaps_in_arrays_are_filled_as_in_tables(tmp_path: Path) -> None:
             hopstate.fit("mlp", LINKS, features=features, labels=KIND, out=tmp_path / "inf", config=CONFIG)
 
 
-def test_published_features_stay_as_they_are(tmp_path: Path) -> None:
+def test_published_features_are_not_scaled(tmp_path: Path) -> None:
     own = Graph.from_edges(LINKS.to_numpy(), N, x=X, y=KIND)
     config = FullBatchRun(data="x")
     assert set(fit_scalers(own, config, edges=False)) == {"x"}
@@ -75,7 +75,7 @@ def test_published_features_stay_as_they_are(tmp_path: Path) -> None:
     assert not Graph.from_pyg(published.to_pyg()).published
 
 
-def test_messages_of_events_are_scaled(tmp_path: Path) -> None:
+def test_edge_features_of_events_are_scaled(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 8, 120), rng.integers(8, 16, 120)
     made = hopstate.EventStream.from_arrays(src, dst, np.arange(120), edge_attr=rng.normal(5e6, 1e6, (120, 2)))

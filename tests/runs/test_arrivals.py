@@ -1,4 +1,4 @@
-"""Nodes that arrive later: named, predicted, and without effect on those whose neighborhood did not change."""
+"""New nodes are predicted, and do not affect nodes with an unchanged neighborhood."""
 
 import warnings
 
@@ -10,7 +10,7 @@ import hopstate
 from hopstate.errors import DataError
 from hopstate.testing.conformance import F32, F32_TIGHT
 
-N = 40  # of a path a0 - a1 - ...; what is far from its end does not see what is attached there
+N = 40  # of a path a0 - a1 - ...; nodes far from its end do not depend on nodes attached there
 LOOP = {"epochs": 1, "progress": False}
 SPLIT = {"kind": "random"}
 QUICK = ("full",)
@@ -61,7 +61,7 @@ def fitted(method: str, tmp_path, **settings) -> hopstate.Run:
     [pytest.param(b, marks=() if b["kind"] in QUICK else pytest.mark.slow) for b in BATCHING],
     ids=lambda b: b["kind"],
 )
-def test_message_passing_answers_alike_for_what_the_new_nodes_do_not_reach(tmp_path, batching):
+def test_outputs_of_nodes_out_of_reach_of_new_nodes_do_not_change(tmp_path, batching):
     run = fitted("gcn", tmp_path, batching=batching, model={"num_layers": 2, "dim": 8})
     before, after = run.predict().set_index("node"), grown(run)
     assert len(after) == N + 4
@@ -73,20 +73,18 @@ def test_message_passing_answers_alike_for_what_the_new_nodes_do_not_reach(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["sage", "gat", "gin"])
-def test_other_backbones_too(tmp_path, method):
-    run = fitted(method, tmp_path, model={"num_layers": 2, "dim": 8})
+@pytest.mark.parametrize(
+    ("method", "settings", "tolerance"),
+    [
+        *((method, {"model": {"num_layers": 2, "dim": 8}}, F32_TIGHT) for method in ("sage", "gat", "gin")),
+        ("nagphormer", {"tokens": {"num_hops": 2, "eigenvectors": 0}}, F32),
+    ],
+)
+def test_new_nodes_with_other_backbones(tmp_path, method, settings, tolerance):
+    run = fitted(method, tmp_path, **settings)
     before, after = run.predict().set_index("node"), grown(run)
     outputs, far = [name for name in before.columns if name.startswith("p_")], [f"a{i}" for i in range(N - 4)]
-    assert np.allclose(before.loc[far, outputs], after.loc[far, outputs], rtol=0, atol=F32_TIGHT)
-
-
-@pytest.mark.slow
-def test_hop_tokens_without_eigenvectors_too(tmp_path):
-    run = fitted("nagphormer", tmp_path, tokens={"num_hops": 2, "eigenvectors": 0})
-    before, after = run.predict().set_index("node"), grown(run)
-    outputs, far = [name for name in before.columns if name.startswith("p_")], [f"a{i}" for i in range(N - 4)]
-    assert np.allclose(before.loc[far, outputs], after.loc[far, outputs], rtol=0, atol=F32)
+    assert np.allclose(before.loc[far, outputs], after.loc[far, outputs], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_hop_tokens_without_eigenvectors_too(tmp_path):
         pytest.param("gmn", {"model": {"dim": 8}}, marks=pytest.mark.slow),
     ],
 )
-def test_methods_that_read_the_whole_graph_predict_new_nodes_too(tmp_path, method, settings):
+def test_full_graph_methods_predict_new_nodes(tmp_path, method, settings):
     run = fitted(method, tmp_path, **settings)
     edges, features = path(N, 2)
     assert len(run.predict(edges, read={"features": features})) == N + 2
@@ -114,7 +112,7 @@ def test_columns_are_matched_by_name_and_scaled_as_the_run_does(tmp_path):
         run.predict(edges, read={"features": features[["id", "wide"]]})
 
 
-def test_files_and_ids_that_are_rows(tmp_path, monkeypatch):
+def test_new_nodes_from_files_with_row_numbers_as_ids(tmp_path, monkeypatch):
     from hopstate.cli.main import main
 
     monkeypatch.chdir(tmp_path)

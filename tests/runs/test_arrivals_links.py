@@ -1,4 +1,4 @@
-"""A run of links on a graph that has grown: what is new to it is judged, and no message; a file of pairs is refused."""
+"""A run of links on a graph that has grown: new links are evaluated and are no messages; pair files are rejected."""
 
 import shutil
 import warnings
@@ -56,7 +56,7 @@ def fitted(name: str, out: Path, **more: Any) -> hopstate.Run:
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
-def test_every_method_is_judged_on_what_is_new(name: str, tmp_path: Path) -> None:
+def test_every_method_is_evaluated_on_new_links(name: str, tmp_path: Path) -> None:
     run, data = fitted(name, tmp_path / "run"), grown()
     new, own = keys(data) - keys(links(0, 120, OWN)), run.predict()
     with warnings.catch_warnings(record=True) as given:
@@ -72,17 +72,17 @@ def test_every_method_is_judged_on_what_is_new(name: str, tmp_path: Path) -> Non
     assert np.isfinite(table["score"]).all()
 
 
-def test_a_new_link_is_no_message_and_what_a_run_knows_is(tmp_path: Path) -> None:
+def test_new_links_are_not_messages_and_training_links_are(tmp_path: Path) -> None:
     run = fitted("gcn", tmp_path / "run", **{"link.structural_features": True})
 
-    def asked(rows: slice) -> pd.DataFrame:
+    def predict_rows(rows: slice) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             table = run.predict(grown(rows), read={"features": features()})
         ends = np.sort(table[["source", "target"]].to_numpy(str), 1)
         return table.set_index(pd.MultiIndex.from_arrays(ends.T)).sort_index()
 
-    few, many = asked(slice(0, 10)), asked(slice(None))
+    few, many = predict_rows(slice(0, 10)), predict_rows(slice(None))
     kept = few.index[few["split"] == "test"]
     assert len(kept) == 10
     np.testing.assert_allclose(few.loc[kept, "score"], many.loc[kept, "score"], rtol=F32, atol=F32)
@@ -93,7 +93,7 @@ def test_a_new_link_is_no_message_and_what_a_run_knows_is(tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory) -> hopstate.Run:
-    """A run that nobody changes."""
+    """A read-only run."""
     return fitted("gcn", tmp_path_factory.mktemp("linked") / "run", **{"split.number": 3})
 
 
@@ -108,7 +108,7 @@ def test_the_runs_own_links_keep_their_split(linked: hopstate.Run) -> None:
     assert all(own[tuple(sorted(row[:2]))] == row[2] for row in fewer.to_numpy().tolist())
 
 
-def test_pairs_are_refused_and_another_graph_is_split_anew(
+def test_pairs_are_rejected_and_another_graph_is_split_again(
     linked: hopstate.Run, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     run = linked
@@ -138,6 +138,6 @@ def test_a_damaged_split_is_named_with_other_data_too(linked: hopstate.Run, tmp_
         wrong = {"beyond": kept["val"] + 10_000, "shape": np.zeros((2, 3), np.int64), "empty": None}[damage]
         kept = {name: pairs for name, pairs in (kept | {"val": wrong}).items() if pairs is not None}
         np.savez(split, **kept)
-    for asked in ({}, {"data": grown(), "read": {"features": features()}}):
+    for options in ({}, {"data": grown(), "read": {"features": features()}}):
         with pytest.raises(CheckpointError, match=r"split\.npz"):
-            run.evaluate(**asked)
+            run.evaluate(**options)

@@ -29,7 +29,7 @@ METHODS = ["pair-trees", "graphmixer", "ctdg-ssm"]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """Return a run of a method on events half of which repeat a pair, trained when a test first wants it."""
+    """Return a run of a method on events half of which repeat a pair, trained on first use."""
     home = tmp_path_factory.mktemp("calibrated")
     return cache(lambda name: small_run(name, home, named(repeating(400))))
 
@@ -45,7 +45,7 @@ each = pytest.mark.parametrize(
 
 
 @each
-def test_candidates_are_ranked_by_score_and_probabilities_fall_with_it(run: Run) -> None:
+def test_candidates_are_ranked_by_score_and_probabilities_decrease(run: Run) -> None:
     whole = run.rank("u3", top=None)
     assert (np.diff(whole["score"]) <= 0).all()
     assert (np.diff(whole["probability"]) <= 0).all()
@@ -54,7 +54,7 @@ def test_candidates_are_ranked_by_score_and_probabilities_fall_with_it(run: Run)
 
 @each
 @pytest.mark.slow
-def test_the_order_among_some_is_that_among_all(run: Run) -> None:
+def test_the_order_of_a_subset_equals_that_among_all(run: Run) -> None:
     whole = run.rank(["u3", "u5"], top=None)
     some = whole["dst"].unique()[::-3].tolist()
     few = run.rank(["u5", "u3"], top=None, candidates=some)
@@ -65,26 +65,26 @@ def test_the_order_among_some_is_that_among_all(run: Run) -> None:
 
 
 def curve_of_run(run: Run) -> IsotonicCurve:
-    with open_session(run.path) as asked:
-        return calibration_of(asked)
+    with open_session(run.path) as session:
+        return calibration_of(session)
 
 
 @each
-def test_one_answer_from_every_function(run: Run) -> None:
-    pairs = [("u3", "v12"), ("u5", "v11"), ("u3", "nobody"), ("who", "whom"), ("v12", "u3")]
-    with open_session(run.path) as asked, warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopstateWarning)  # some were never met
-        table = score_session(asked, pairs)
-        scores, values = run_to_completion(pair_probabilities(asked, pairs))
+def test_every_function_gives_the_same_probabilities(run: Run) -> None:
+    pairs = [("u3", "v12"), ("u5", "v11"), ("u3", "unknown"), ("who", "whom"), ("v12", "u3")]
+    with open_session(run.path) as session, warnings.catch_warnings():
+        warnings.simplefilter("ignore", HopstateWarning)  # some ids are unknown
+        table = score_session(session, pairs)
+        scores, values = run_to_completion(pair_probabilities(session, pairs))
         near(scores, table["score"])
         near(values, table["probability"])
-        alone = [score_session(asked, [pair])["probability"][0] for pair in pairs]
-    near(alone, values)
-    near(run.score(pairs[:2])["probability"], alone[:2])
+        single = [score_session(session, [pair])["probability"][0] for pair in pairs]
+    near(single, values)
+    near(run.score(pairs[:2])["probability"], single[:2])
 
 
 @pytest.mark.parametrize("strategy", ["historical", "ranking"])
-def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, runs: Callable[[str], Run]) -> None:
+def test_the_calibration_uses_random_pairs_for_every_strategy(strategy: str, runs: Callable[[str], Run]) -> None:
     expected = curve_of_run(runs("graphmixer"))
     with load_run(runs("graphmixer").path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
@@ -98,15 +98,15 @@ def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, run
 
 
 @each
-def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path: Path) -> None:
+def test_training_stores_the_calibration_that_a_query_computes(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     before = json.loads((run.path / "calibration.json").read_text())
-    with open_session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+    with open_session(tmp_path / "run") as session, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)  # its data are not read again
-        assert calibration_of(asked).values.tolist() == before["values"]
+        assert calibration_of(session).values.tolist() == before["values"]
     (tmp_path / "run" / "calibration.json").unlink()
-    with open_session(tmp_path / "run") as asked:
-        after = vars(calibration_of(asked))
+    with open_session(tmp_path / "run") as session:
+        after = vars(calibration_of(session))
     assert not (tmp_path / "run" / "calibration.json").exists()  # a query writes nothing
     assert after["strategy"] == before["strategy"]
     for key in ("scores", "values", "num_events", "ratio"):
@@ -114,7 +114,7 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
 
 
 @pytest.mark.parametrize("settings", [{"evaluation.protocol": "dyglib"}, {"evaluation.strategies": ["historical"]}])
-def test_training_leaves_a_curve_whatever_is_evaluated(settings: dict, tmp_path: Path) -> None:
+def test_training_stores_a_calibration_for_every_evaluation(settings: dict, tmp_path: Path) -> None:
     run = small_run("recency", tmp_path, named(repeating(200)), **settings)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert run.path / "calibration.json" in before
@@ -123,13 +123,13 @@ def test_training_leaves_a_curve_whatever_is_evaluated(settings: dict, tmp_path:
 
 
 @each
-def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> None:
+def test_without_a_calibration_the_order_follows_scores(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / "calibration.json").unlink(missing_ok=True)
-    with open_session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+    with open_session(tmp_path / "run") as session, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)
         with pytest.warns(HopstateWarning, match="the file is gone"):
-            whole = run_to_completion(rank_session(asked, "u3", top=None))
+            whole = run_to_completion(rank_session(session, "u3", top=None))
         assert whole["probability"].isna().all()
         assert (np.diff(whole["score"]) <= 0).all()
         assert "the file is gone" in whole.attrs["probability"]

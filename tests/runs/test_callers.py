@@ -1,4 +1,4 @@
-"""What a caller may rely on: settings of other types, an untouched random state, tables that others can read."""
+"""Guarantees for callers: settings of other types, an unchanged random state, readable tables."""
 
 from __future__ import annotations
 
@@ -56,13 +56,15 @@ def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ({"read": {"text_ids": np.bool_(True)}}, "read.text_ids", True),
     ],
 )
-def test_numbers_of_numpy_are_settings(tables: dict[str, Path], given: dict[str, Any], name: str, kept: float) -> None:
+def test_numpy_numbers_are_valid_settings(
+    tables: dict[str, Path], given: dict[str, Any], name: str, kept: float
+) -> None:
     run = hopstate.fit("mlp", "edges.csv", **tables, config={**given, "loop": LOOP | given.get("loop", {})})
     value = flatten(json.loads((run.path / "config.json").read_text()))[name]
     assert (value, type(value)) == (kept, type(kept))
 
 
-def test_paths_are_settings(tables: dict[str, Path]) -> None:
+def test_paths_are_valid_settings(tables: dict[str, Path]) -> None:
     run = hopstate.fit("mlp", Path("edges.csv"), read=tables, loop=LOOP)
     again = hopstate.predict(run.path, data=Path("edges.csv"), read={"features": Path("features.csv")})
     assert len(again) == 60
@@ -71,7 +73,7 @@ def test_paths_are_settings(tables: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     "window", [timedelta(seconds=200), np.timedelta64(200, "s"), pd.Timedelta("200s"), np.int32(200)]
 )
-def test_durations_are_settings(events: str, window: Any) -> None:
+def test_durations_are_valid_settings(events: str, window: Any) -> None:
     split = {"kind": "window", "window": window}
     run = hopstate.fit("recency", events, read={"time_unit": "s"}, split=split, loop=LOOP)
     assert run.metrics["test"]["num_events"] == 20
@@ -84,14 +86,12 @@ def test_explaining_a_node_keeps_the_random_state(tables: dict[str, Path]) -> No
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_other_objects_are_refused_by_type(tables: dict[str, Path]) -> None:
+def test_other_objects_are_rejected_by_type(tables: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match=r"model\.dim.*complex"):
         hopstate.fit("mlp", "edges.csv", **tables, loop=LOOP, model={"dim": 8 + 1j})
 
 
-def test_project_that_was_moved_goes_on(
-    tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moved_project_resumes(tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, words = tmp_path / "p", ["--read.features", "features.csv", "--read.labels", "labels.csv"]
     project.mkdir()
     for name in ("edges.csv", "features.csv", "labels.csv"):
@@ -107,7 +107,7 @@ def test_project_that_was_moved_goes_on(
     assert main([*fit, "--loop.epochs", "3", "--resume"]) == 0
     assert main(["fit", "mlp", "--resume", "--out", "run", "--loop.epochs", "4", "--loop.progress", "false"]) == 0
     assert main([*search, "--trials", "2", "--out", "search"]) == 0
-    shutil.copytree("run", tmp_path / "copy")  # data that are still there are found by their own path
+    shutil.copytree("run", tmp_path / "copy")  # existing data are found by their path
     monkeypatch.chdir(tmp_path)
     hopstate.predict("copy")
     labels = pd.read_csv("q/labels.csv")
@@ -154,7 +154,7 @@ def test_finished_run_is_freed_without_the_garbage_collector(events: str, monkey
         alive.extend(weakref.ref(part) for part in (self, task, task.model, task.stream, self.fabric))
 
     monkeypatch.setattr(Trainer, "__init__", noted)
-    hopstate.fit("graphmixer", events, loop=LOOP)  # what is made once, and kept
+    hopstate.fit("graphmixer", events, loop=LOOP)  # objects created once and cached
     alive.clear()
     gc.collect()
     gc.disable()

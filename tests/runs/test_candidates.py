@@ -1,4 +1,4 @@
-"""Who is a candidate, and the prefilter's order of candidates, however the events came."""
+"""Candidates, and the prefilter's order of candidates, for any cut of events."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def _events(*, bipartite: bool = False, deletes: bool = False) -> EventStream:
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, 3_000), rng.integers(0, 30, 3_000) + 25 * bipartite
     kind, t = None, np.sort(rng.integers(0, 900, 3_000))
-    if deletes:  # of each event before
+    if deletes:  # before each event
         gone = np.flatnonzero(rng.random(1_500) < 0.4) * 2 + 1
         kind = np.zeros(3_000, np.int8)
         src[gone], dst[gone], kind[gone] = src[gone - 1], dst[gone - 1], DELETE
@@ -49,7 +49,7 @@ def test_candidates_are_the_nodes_of_earlier_added_edges(bipartite: bool, delete
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("bipartite", [False, True])
 def test_candidates_of_a_relation_are_the_nodes_of_its_events(bipartite: bool, typed: bool) -> None:
-    relation = np.random.default_rng(1).integers(0, 40, 3_000).astype(np.int32)  # most join some of the nodes
+    relation = np.random.default_rng(1).integers(0, 40, 3_000).astype(np.int32)  # most events connect a few nodes
     stream = _events(bipartite=bipartite).with_(relation=relation, relation_names=tuple(map(str, range(41))))
     types = (np.arange(60) % 6).astype(np.int16)
     if typed:
@@ -68,7 +68,7 @@ def test_candidates_of_a_relation_are_the_nodes_of_its_events(bipartite: bool, t
                 np.testing.assert_array_equal(default_candidates(past, t, r), expected)
 
 
-def test_a_prefilter_is_the_same_however_the_past_is_cut() -> None:
+def test_a_prefilter_does_not_depend_on_how_the_history_is_cut() -> None:
     stream = _events()
     whole = Prefilter(_past(stream, []))
     for places in ([5], [1_000, 2_000], list(range(100, 3_000, 100))):
@@ -79,7 +79,7 @@ def test_a_prefilter_is_the_same_however_the_past_is_cut() -> None:
 
 
 def test_latest_partners_come_first_then_common_neighbors_then_popularity() -> None:
-    """Node 0 met 10 and 11; 1 met 10 and 12; 13 has the most events."""
+    """Node 0 has events with 10 and 11; 1 with 10 and 12; 13 has the most events."""
     src = np.array([0, 0, 1, 1, 2, 2, 3, 2])
     dst = np.array([10, 11, 10, 12, 13, 13, 14, 13])
     past = _past(EventStream(src=src, dst=dst, t=np.arange(8), num_nodes=20), [])
@@ -87,7 +87,7 @@ def test_latest_partners_come_first_then_common_neighbors_then_popularity() -> N
     pool = np.arange(10, 16)
     kept = [pool[prefilter.best(0, pool, 8, count)].tolist() for count in range(1, 7)]
     new = [next(iter(set(some) - set(before))) for before, some in zip([[], *kept], kept)]
-    assert new == [11, 10, 13, 12, 14, 15]  # goods have no neighbors in common with a buyer
+    assert new == [11, 10, 13, 12, 14, 15]  # items have no common neighbors with a buyer
 
 
 def test_common_neighbors_come_before_popularity() -> None:
@@ -99,7 +99,7 @@ def test_common_neighbors_come_before_popularity() -> None:
 def test_only_latest_events_count_for_popularity() -> None:
     window = Prefilter.window
     src, dst = np.zeros(3 * window, np.int64), np.full(3 * window, 1)
-    dst[: 2 * window], dst[-3:] = 2, 3  # 2 was busy, long ago
+    dst[: 2 * window], dst[-3:] = 2, 3  # 2 was popular long ago
     stream = EventStream(src=src, dst=dst, t=np.arange(3 * window), num_nodes=5)
     for places in ([], [window // 2], [2 * window + 1, 3 * window - 2]):
         prefilter = Prefilter(_past(stream, places))
@@ -107,9 +107,9 @@ def test_only_latest_events_count_for_popularity() -> None:
         assert prefilter.best(-1, np.array([4, 2, 3, 1]), 2 * window, 1).tolist() == [1]
 
 
-def test_recall_is_the_share_of_events_whose_destination_is_kept() -> None:
+def test_recall_is_the_fraction_of_events_whose_destination_is_kept() -> None:
     stream = EventStream(src=np.array([0, 1, 0, 1, 0]), dst=np.array([5, 6, 5, 5, 7]), t=np.arange(5), num_nodes=8)
-    assert prefilter_recall_on(stream, np.array([2, 3]), 1) == 0.5  # 0 meets 5 again, 1 meets 5 for the first time
+    assert prefilter_recall_on(stream, np.array([2, 3]), 1) == 0.5  # 0-5 is a repeat pair, 1-5 is a new pair
     assert prefilter_recall_on(stream, np.array([2, 3]), 2) == 1
-    assert prefilter_recall_on(stream, np.array([4]), 9) == 0  # nobody has met 7
+    assert prefilter_recall_on(stream, np.array([4]), 9) == 0  # 7 has no event
     assert np.isnan(prefilter_recall_on(stream, np.empty(0, np.int64), 1))

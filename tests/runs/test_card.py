@@ -1,4 +1,4 @@
-"""The lines about targets on the page of a run."""
+"""The lines about targets in a run card."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from hopstate.runs.card import run_card, target_lines
 from made_events import small_run
 
 
-def test_the_page_of_a_run_shows_amounts_and_classes():
+def test_the_run_card_shows_regression_targets_and_classes():
     known = {"target": {"goal": "values", "names": ["value"], "center": [50.25], "scale": [8.0]}}
     (line,) = target_lines(known, {"read": {"label_column": "price"}})
     assert all(part in line for part in ("price", "50.25", "8"))
@@ -20,7 +20,7 @@ def test_the_page_of_a_run_shows_amounts_and_classes():
     assert target_lines({"class_names": ["x", "y"]}, {"task": "link"}) == []
 
 
-def test_the_page_of_a_run_shows_the_test_metric_of_each_baseline(tmp_path: Path) -> None:
+def test_the_run_card_shows_the_test_metric_of_each_baseline(tmp_path: Path) -> None:
     run = small_run("recency", tmp_path)
     found = {"edgebank": {"average_precision": 0.6}, "chance": {"val_average_precision": 0.5}}
     (run.path / "baselines.json").write_text(json.dumps(found))

@@ -1,4 +1,4 @@
-"""Scores do not depend on the unit of time of a file, and a run keeps the clock that it was trained with."""
+"""Scores do not depend on the unit of time of a file, and a run keeps its training clock."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def run_of(method: str, data: EventStream, out: Path, **settings: Any) -> hopsta
 
 @each
 def test_scores_do_not_depend_on_the_unit_of_the_file(method: str, tmp_path: Path) -> None:
-    """Whether a run is trained on seconds or scores them; but longer gaps in one unit change scores."""
+    """Training and scoring in any unit agree; longer time deltas in one unit change scores."""
     fine = events(factor=10**9, time_unit="ns")
     run = run_of(method, events(), tmp_path / "run")
     scores = predict(run.path, data=events())["score"].to_numpy()
@@ -61,11 +61,11 @@ def test_scores_do_not_depend_on_the_unit_of_the_file(method: str, tmp_path: Pat
     assert twin.metrics["test"] == pytest.approx(run.metrics["test"], abs=F32_SUM)
     np.testing.assert_allclose(predict(run.path, data=fine, cold_start=True)["score"], scores, rtol=F32, atol=F32)
     slow = predict(run.path, data=events(factor=50), cold_start=True)["score"].to_numpy()
-    assert np.abs(slow - scores).max() > 1e-4  # its gaps are 50 times longer by the clock of the run
+    assert np.abs(slow - scores).max() > 1e-4  # its time deltas are 50 times longer for the clock of the run
 
 
-def test_the_unit_of_a_clock_is_that_of_the_gaps_in_training(tmp_path: Path) -> None:
-    """Numbers without a unit: 60 times longer gaps, a 60 times larger unit, the same scores."""
+def test_the_clock_unit_is_the_training_time_delta(tmp_path: Path) -> None:
+    """Numbers without a unit: 60 times longer time deltas and a 60 times larger unit give the same scores."""
     runs = [run_of("pair-trees", events(factor=f, time_unit=""), tmp_path / str(f)) for f in (1, 60)]
     units = [json.loads((run.path / "data.json").read_text())["clock"]["unit"] for run in runs]
     assert units[1] == 60 * units[0] > 0
@@ -81,10 +81,12 @@ def test_streams_and_explanations_keep_the_clock(tmp_path: Path) -> None:
     np.testing.assert_allclose(again, first, rtol=F32, atol=F32)
 
     run = run_of("dyg-mamba", events(), tmp_path / "run")
-    asked = [explain(run.path, 3, 14, 1_700_000_650 * f, data=events(factor=f, time_unit=u)) for u, f in UNITS.items()]
-    assert [a.logit for a in asked[1:]] == pytest.approx([asked[0].logit], abs=F32)
+    explanations = [
+        explain(run.path, 3, 14, 1_700_000_650 * f, data=events(factor=f, time_unit=u)) for u, f in UNITS.items()
+    ]
+    assert [a.logit for a in explanations[1:]] == pytest.approx([explanations[0].logit], abs=F32)
 
 
-def test_an_unknown_unit_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_unit_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="time_scale"):
         run_of("recency", events(), tmp_path / "run", time_scale="hours")

@@ -1,4 +1,4 @@
-"""A date without a zone is read in the zone of the run's own dates, wherever one is given."""
+"""A date without a zone is read in the zone of the run's dates, in every function."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return hopstate.fit("recency", folder / "tokyo.csv", split=split, loop=QUIET, out=folder / "run")
 
 
-def test_split_begins_at_midnight_of_the_file(run: Run) -> None:
-    assert run.predict(split="val").t[0] == "2024-03-01T01:00:00+09:00"  # the event at midnight still trains
+def test_a_split_date_starts_at_midnight_in_the_zone_of_the_file(run: Run) -> None:
+    assert run.predict(split="val").t[0] == "2024-03-01T01:00:00+09:00"  # the event at midnight is a training event
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_queries_read_dates_in_the_zone_of_the_file(run: Run, when: Any) -> None
 
 
 @pytest.mark.parametrize("when", [datetime(2024, 3, 1), pd.Timestamp("2024-03-01"), np.datetime64("2024-03-01", "s")])
-def test_splits_take_dates_of_python(tmp_path: Path, when: Any) -> None:
+def test_splits_accept_python_dates(tmp_path: Path, when: Any) -> None:
     split = {"kind": "time", "val_time": when, "test_time": when + np.timedelta64(4, "D")}
     run = hopstate.fit("recency", hourly(), split=split, loop=QUIET, out=tmp_path / "run")
     assert run.predict(split="val").t[0] == "2024-03-01T01:00:00+09:00"
@@ -64,7 +64,7 @@ def test_new_events_without_a_zone_are_read_in_that_of_the_run(run: Run, tmp_pat
     assert run.stream(tmp_path / "new.csv", save=tmp_path / "state").t.tolist() == expected
 
 
-def test_a_date_is_told_as_utc_where_times_are_numbers() -> None:
+def test_a_date_is_read_as_utc_if_times_are_numbers() -> None:
     with pytest.warns(HopstateWarning, match="UTC"):
         assert parse_times(["1970-01-02"], "s", "", "numbers") == [86_400]
     with pytest.warns(HopstateWarning, match="UTC"):
@@ -73,13 +73,13 @@ def test_a_date_is_told_as_utc_where_times_are_numbers() -> None:
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
-def test_clock_changes_keep_order(zone: str) -> None:
+def test_daylight_saving_time_keeps_the_order(zone: str) -> None:
     local = np.arange(np.datetime64("2024-01-01", "s"), np.datetime64("2025-01-01", "s"), np.timedelta64(10, "m"))
     utc = local_to_utc(local, zone)
     assert utc.dtype == local.dtype
     assert (np.diff(utc) >= np.timedelta64(0, "s")).all()
     aware = pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(zone).tz_localize(None)
-    assert (aware.to_numpy() != local).sum() == 6  # the hour that the clock leaves out in spring
+    assert (aware.to_numpy() != local).sum() == 6  # the hour that daylight saving time skips in spring
 
 
 def test_nanoseconds_are_exact() -> None:
@@ -93,7 +93,7 @@ def test_explanations_read_dates_in_the_zone_of_the_file(tmp_path: Path) -> None
     assert found.t == pd.Timestamp("2024-03-11", tz="Asia/Tokyo").timestamp()  # type: ignore[union-attr]
 
 
-def test_a_zone_with_clock_changes_is_that_of_queries(tmp_path: Path) -> None:
+def test_queries_use_a_zone_with_daylight_saving_time(tmp_path: Path) -> None:
     times = pd.date_range("2024-03-25", periods=200, freq="h", tz="Europe/Berlin")  # the clock changes on the 31st
     table = hourly(200).assign(time=times)
     table.to_parquet(tmp_path / "berlin.parquet")

@@ -1,4 +1,4 @@
-"""A dry run reports what a run would cost, leaves no file, and does not change the run that follows."""
+"""A dry run reports the cost of a run, leaves no file, and does not change a later run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("method", ["graphmixer", "recency"])
-def test_cost_of_a_run_without_a_run(events: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_costs_without_a_run_folder(
+    events: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(events.parent.rglob("*"))
     assert main(["fit", method, "--data", str(events), "--dry-run", "--json", *QUICK]) == 0
     cost = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -34,7 +36,7 @@ def test_cost_of_a_run_without_a_run(events: Path, method: str, capsys: pytest.C
     assert cost["memory_mb"] > 0
 
 
-def test_parameters_and_steps_are_those_of_the_run(events: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parameters_and_steps_agree_with_the_run(events: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [str(events), "--no-auto", "--loop.epochs", "2", "--batch_size", "20", *QUICK]
     assert main(["fit", "graphmixer", "--data", *words, "--dry-run", "--json"]) == 0
     cost = json.loads(capsys.readouterr().out.splitlines()[-1])

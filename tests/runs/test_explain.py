@@ -30,7 +30,7 @@ from made_events import named, repeating, small_run, table
 
 EVENTS = named(repeating(200))
 METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
-QUICK = ["recency", "graphmixer"]  # a method of each way to weigh an event; memories: see below
+QUICK = ["recency", "graphmixer"]  # a method of each kind of attribution; memories: see below
 each = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 MORE = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
@@ -41,7 +41,7 @@ PAIRS = [("u1", "v12"), ("u3", "v13"), ("u1", "v17"), ("u9", "v15")]
 
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """Return a run of a method, in a folder of its own, trained when a test first wants it."""
+    """Return a run of a method in its own folder, trained on first use."""
     home = tmp_path_factory.mktemp("influences")
 
     @cache
@@ -57,7 +57,7 @@ def _logit(p: float) -> float:
 
 
 def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str], when: int) -> float:
-    """Return what a run scores a pair if one of its events is missing in its own file."""
+    """Return a run's score of a pair if one event is missing in its file."""
     file = run.path.parent / "own.csv"
     whole = file.read_text()
     events.drop(index=number).to_csv(file, index=False)
@@ -70,21 +70,23 @@ def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str],
 
 
 def _weights(run: Run, pair: tuple[str, str], when: int) -> list[tuple[Event, float]]:
-    """Return what events add to a pair's log-odds."""
-    with open_session(run.path) as asked:
-        assert asked.past.node_ids is not None
-        u, v = asked.past.node_ids.rows(np.array([pair])).T
-        return run_to_completion(leave_one_out(asked.queries, u, v, np.array([when])))[0]
+    """Return the contributions of events to a pair's log-odds."""
+    with open_session(run.path) as session:
+        assert session.past.node_ids is not None
+        u, v = session.past.node_ids.rows(np.array([pair])).T
+        return run_to_completion(leave_one_out(session.queries, u, v, np.array([when])))[0]
 
 
 def _now(run: Run) -> int:
-    with open_session(run.path) as asked:
-        return int(asked.now())
+    with open_session(run.path) as session:
+        return int(session.now())
 
 
 @each
-def test_the_event_that_weighs_most_moves_the_score_most(name: str, run_of: Callable[[str], Run]) -> None:
-    """And by just its weight if histories are read; those of a memory come from its latest updates."""
+def test_the_event_with_the_largest_contribution_changes_the_score_most(
+    name: str, run_of: Callable[[str], Run]
+) -> None:
+    """By exactly its contribution if histories are read; those of a memory come from its latest updates."""
     run, plainly = run_of(name), (lambda p: p) if name == "recency" else _logit
     when = _now(run)
     for pair in PAIRS[:1]:
@@ -95,28 +97,28 @@ def test_the_event_that_weighs_most_moves_the_score_most(name: str, run_of: Call
         moved = [whole - plainly(_without(run, EVENTS, event.id, pair, when)) for event, _ in (ordered[0], ordered[-1])]
         least, most = ordered[0][1], ordered[-1][1]
         assert abs(moved[1]) > abs(moved[0]) or most == 0
-        if name == "ctdg-ssm":  # of nodes with longer lives than are replayed, and with nodes around them
+        if name == "ctdg-ssm":  # of nodes with longer histories than are replayed, and with neighbors
             assert abs(most - moved[1]) < max(0.2 * abs(moved[1]), 0.01)
         else:
             np.testing.assert_allclose([least, most], moved, atol=2 * F32_TIGHT)
 
 
-def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_path: Path) -> None:
-    """No graph, an event a batch and at most eight events a node: then all is replayed from where it began."""
+def test_contributions_of_a_memory_equal_the_loss_of_score(tmp_path: Path) -> None:
+    """Without a graph, with one event per batch and at most eight events per node, all events are replayed."""
     rng = np.random.default_rng(3)
     src, dst = (np.repeat(np.arange(6), 8) for _ in range(2))  # eight events of each
     made = pd.DataFrame(
         {"src": [f"u{i}" for i in rng.permutation(src)], "dst": [f"v{i}" for i in rng.permutation(dst)]}
     )
     made["t"] = 10 * np.arange(len(made)) + rng.integers(0, 9, len(made))
-    alone = {
+    settings = {
         "model.order": 0,
         "model.num_layers": 2,
         "batch_size": 1,
         "evaluation.batch_size": 1,
         "model.node_time_deltas": True,
     }
-    run = small_run("ctdg-ssm", tmp_path, made, **alone)
+    run = small_run("ctdg-ssm", tmp_path, made, **settings)
     pair = (made.src.iloc[-3], made.dst.iloc[-3])
     when = _now(run) + 5
     some, whole = _weights(run, pair, when)[1::6], run.score([pair], when)["score"][0]
@@ -127,7 +129,7 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
 
 
 def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
-    """Return the weights of a memory's events by one replay after the other, each from the memory of the state."""
+    """Return the contributions of a memory's events by single replays, each from the memory of the state."""
     replay, task = _replay(queries, u, v, when, None), queries.task
 
     def log_odds(state: StreamState, number: int) -> float:
@@ -159,8 +161,8 @@ def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
     ],
     ids=["defaults", "two-hops", "no-graph", "all-nodes", "sparse"],
 )
-def test_replays_together_weigh_events_as_one_replay_after_the_other(settings: dict[str, Any], tmp_path: Path) -> None:
-    """Of pairs that have met, share an end, or are a node and itself; and of several at once."""
+def test_batched_replays_give_the_contributions_of_single_replays(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Repeat pairs, pairs with a shared endpoint, self pairs, and several pairs in one call."""
     dense = named(repeating(120))
     run = small_run("ctdg-ssm", tmp_path, dense, **{"evaluation.batch_size": 16, **settings, "loop.epochs": 1})
     with open_session(run.path) as opened:
@@ -176,20 +178,20 @@ def test_replays_together_weigh_events_as_one_replay_after_the_other(settings: d
     assert any(weight for weights in found for _, weight in weights)
 
 
-def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -> None:
-    """A query of another time in between moves the memory on, and back."""
-    with open_session(run_of("ctdg-ssm").path) as asked:
-        assert asked.past.node_ids is not None
-        u, v = asked.past.node_ids.rows(np.array(PAIRS[:1])).T
-        now = np.array([asked.past.last_time])
-        (expected,) = run_to_completion(leave_one_out(asked.queries, u, v, now))
-        steps, found = leave_one_out(asked.queries, u, v, now), None
+def test_queries_between_slices_do_not_change_an_explanation(run_of: Callable[[str], Run]) -> None:
+    """A query at another time in between advances the memory and restores it."""
+    with open_session(run_of("ctdg-ssm").path) as session:
+        assert session.past.node_ids is not None
+        u, v = session.past.node_ids.rows(np.array(PAIRS[:1])).T
+        now = np.array([session.past.last_time])
+        (expected,) = run_to_completion(leave_one_out(session.queries, u, v, now))
+        steps, found = leave_one_out(session.queries, u, v, now), None
         while found is None:
             try:
                 next(steps)
             except StopIteration as end:
                 (found,) = end.value
-            asked.queries.scores(u, v, now + 500)
+            session.queries.scores(u, v, now + 500)
         assert [event for event, _ in found] == [event for event, _ in expected]
         weights = ([weight for _, weight in one] for one in (found, expected))
         np.testing.assert_allclose(*weights, rtol=F32, atol=F32_TIGHT)
@@ -197,7 +199,7 @@ def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -
 
 # ---- explain -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["recency", "graphmixer"])
-def test_an_explanation_is_of_the_pairs_score_and_of_events_before_the_time(
+def test_an_explanation_has_the_score_and_only_earlier_events(
     name: str, run_of: Callable[[str], Run], tmp_path: Path
 ) -> None:
     run, pair = run_of(name), PAIRS[0]
@@ -218,7 +220,7 @@ def test_an_explanation_is_of_the_pairs_score_and_of_events_before_the_time(
 
 
 @pytest.mark.parametrize("name", ["graphmixer", "ctdg-ssm"])
-def test_an_earlier_time_is_explained_by_what_was_known_then(
+def test_an_earlier_time_is_explained_by_the_history_at_that_time(
     name: str, run_of: Callable[[str], Run], tmp_path: Path
 ) -> None:
     run, when = run_of(name), int(EVENTS["t"].iloc[120])
@@ -230,10 +232,8 @@ def test_an_earlier_time_is_explained_by_what_was_known_then(
     np.testing.assert_allclose(found.events["contribution"], again.events["contribution"], rtol=F32, atol=F32_TIGHT)
 
 
-def test_a_pair_without_events_before_the_time_has_none_to_explain_it(
-    run_of: Callable[[str], Run], tmp_path: Path
-) -> None:
-    first = EVENTS.drop_duplicates("src").iloc[-1]  # the source that comes last
+def test_a_pair_without_earlier_events_has_an_empty_explanation(run_of: Callable[[str], Run], tmp_path: Path) -> None:
+    first = EVENTS.drop_duplicates("src").iloc[-1]  # the last source
     pair, when = (first["src"], first["src"]), int(first["t"])
     found = hopstate.explain(run_of("recency").path, *pair, when, plot=tmp_path / "a.png")
     assert len(found.events) == 0
@@ -249,11 +249,11 @@ def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> Non
 
 
 def test_an_unknown_id_is_an_error(run_of: Callable[[str], Run]) -> None:
-    with pytest.raises(DataError, match="'nobody'"):
-        hopstate.explain(run_of("recency").path, "u1", "nobody")
+    with pytest.raises(DataError, match="'absent'"):
+        hopstate.explain(run_of("recency").path, "u1", "absent")
 
 
-def test_reasons_for_nodes_without_events_name_no_event(run_of: Callable[[str], Run]) -> None:
+def test_explanations_of_nodes_without_events_name_no_event(run_of: Callable[[str], Run]) -> None:
     for name in ("recency", "graphmixer"):
         with pytest.warns(HopstateWarning, match="who"):
             why = run_of(name).score([("who", "whom")], explain=True)["why"][0]
@@ -262,8 +262,8 @@ def test_reasons_for_nodes_without_events_name_no_event(run_of: Callable[[str], 
 
 # ---- look-ups without an event -----------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(2))
-def test_look_ups_without_an_event_are_those_of_a_store_that_never_had_it(seed: int) -> None:
-    """With ties and meetings with oneself."""
+def test_neighbor_queries_without_an_event_equal_a_store_without_it(seed: int) -> None:
+    """With ties and self-events."""
     rng = np.random.default_rng(seed)
     src, dst, t = rng.integers(0, 5, 60), rng.integers(0, 5, 60), np.sort(rng.integers(0, 30, 60))
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=5)

@@ -1,4 +1,4 @@
-"""What a node's prediction owes to features and edges, and torch-geometric's explainers on a trained run."""
+"""Attribution of a node's prediction to features and edges, and torch-geometric's explainers on a run."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ HEADS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def parents() -> None:
-    """Build torch-geometric's own layers first, as a user with other networks does."""
+    """Use torch-geometric's own layers first, like a user with other networks."""
     for conv in (GCNConv, SAGEConv, GATConv):
         conv(2, 2)
     GCN2Conv(2, 0.1)
@@ -39,7 +39,7 @@ def parents() -> None:
 
 
 def path_graph(nodes: int = 30) -> Graph:
-    """Return a path, so that it is known who lies within some hops."""
+    """Return a path, so that nodes within some hops are known."""
     rng = np.random.default_rng(0)
     edges = np.stack([np.arange(nodes - 1), np.arange(1, nodes)], 1)
     x = rng.normal(size=(nodes, 3)).astype(np.float32)
@@ -47,7 +47,7 @@ def path_graph(nodes: int = 30) -> Graph:
 
 
 @pytest.mark.parametrize("method", ["gcn", "sage", "gin", "gat", "pna", "gcnii", "nagphormer"])
-def test_features_and_edges_within_reach_add_to_a_node(method: str, tmp_path: Path) -> None:
+def test_only_features_and_edges_within_reach_contribute(method: str, tmp_path: Path) -> None:
     run = hopstate.fit(method, path_graph(), out=tmp_path / "run", config={**SMALL, **HEADS.get(method, {})})
     found = hopstate.explain(run.path, node=10)
     near = range(8, 13)
@@ -74,8 +74,8 @@ def test_networks_per_relation_name_those_that_explain(tmp_path: Path) -> None:
     assert len(hopstate.explain(typed["gat"].path, node=10).edges) == 6
 
 
-def test_an_edges_share_is_what_its_message_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one linear layer, nearly what the logit loses where the edge is taken out."""
+def test_the_contribution_of_an_edge_is_that_of_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one linear layer, the contribution is close to the change of the logit without the edge."""
     monkeypatch.setattr(torch.nn.ReLU, "forward", lambda self, x: x)
     config = {**SMALL, "model.num_layers": 1, "model.block": "conv", "model.norm": "none"}
     run = hopstate.fit("gin", path_graph(), out=tmp_path / "run", config=config)
@@ -89,7 +89,7 @@ def test_an_edges_share_is_what_its_message_adds(tmp_path: Path, monkeypatch: py
         assert found.logit - less == pytest.approx(share, rel=0.3, abs=0.02)
 
 
-def test_torch_geometrics_explainer_takes_a_run(tmp_path: Path) -> None:
+def test_torch_geometrics_explainer_accepts_a_run(tmp_path: Path) -> None:
     from torch_geometric.explain import Explainer, GNNExplainer
 
     run = hopstate.fit("gcn", path_graph(), out=tmp_path / "run", config=SMALL)
@@ -130,7 +130,7 @@ def test_the_command_names_ids_features_and_files(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("local", ["gatedgcn", "sage"])
 def test_messages_within_tokens_count_for_edges(local: str, tmp_path: Path) -> None:
-    """Of a Graph Mamba Network without layers over the nodes: an edge's share is the derivative along its messages."""
+    """For a GMN without node layers, the contribution of an edge is the derivative along its messages."""
     walks = {"walks.max_length": 2, "walks.repeats": 1, "encoding.kind": "none"}
     config = {**QUIET, "model.dim": 8, "model.node_layers": 0, "model.mpnn": "none", "model.local": local, **walks}
     del config["model.num_layers"]
@@ -144,16 +144,16 @@ def test_messages_within_tokens_count_for_edges(local: str, tmp_path: Path) -> N
         ends = inputs["token_nodes"][inside]
         source, target, share = found.edges.iloc[0]
         along = ((ends[0] == source) & (ends[1] == target)).float()
-        said = []
+        outputs = []
         for eps in (1e-2, -1e-2):
             inside.message_mask = 1 + eps * along
             with torch.no_grad():
-                said.append(float(module(*inputs.values())[10].max()))
-        assert share == pytest.approx((said[0] - said[1]) / 2e-2, rel=0.05)
+                outputs.append(float(module(*inputs.values())[10].max()))
+        assert share == pytest.approx((outputs[0] - outputs[1]) / 2e-2, rel=0.05)
 
 
-def test_captum_takes_a_run(tmp_path: Path) -> None:
-    """As docs/migrate.md has it; attributions add up to what the logit gains over features of zero."""
+def test_captum_accepts_a_run(tmp_path: Path) -> None:
+    """As in docs/migrate.md; attributions add up to the difference of the logit from zero features."""
     attr = pytest.importorskip("captum.attr")
     run = hopstate.fit("gcn", path_graph(), out=tmp_path / "run", config=SMALL)
     module, inputs = run.model.as_pyg()

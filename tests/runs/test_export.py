@@ -1,4 +1,4 @@
-"""Programs of finished runs give the runs' own answers, with any number of rows, or a method says why there is none."""
+"""Exported programs equal their runs for any number of rows, or a method gives a reason why it has none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hopstate.testing.conformance import F32_TIGHT, F64, PROGRAM
 from hopstate.training.tasks.node import RowBatches
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
-APART = ("gmn",)  # its programs take walks: tests/methods/gmn/test_gmn_export.py
+APART = ("gmn",)  # its programs need walks: tests/methods/gmn/test_gmn_export.py
 GRAPHS = [name for name in MODULES if get_method(name).data == "graph" and name not in APART]
 EXPORTED = [name for name in GRAPHS if callable(get_method(name).export)]
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
@@ -58,13 +58,13 @@ NAMES = {"gcn": ["x", "edge_index", "edge_weight"], "nagphormer": ["tokens"]}
 
 
 @pytest.mark.parametrize("method", ["nagphormer", pytest.param("gcn", marks=pytest.mark.slow)])
-def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
+def test_export_inputs_reproduce_the_outputs_of_the_run(method: str, tmp_path: Path) -> None:
     run = fitted(method, tmp_path / "run")
-    inputs, _ = asked(run)
+    inputs, _ = queries_and_outputs(run)
     found = export_inputs(run)
     assert list(found) == NAMES[method]
-    for own, wanted in zip(found.values(), inputs):
-        np.testing.assert_allclose(own, wanted.numpy(), rtol=F32_TIGHT, atol=F32_TIGHT)
+    for own, expected in zip(found.values(), inputs):
+        np.testing.assert_allclose(own, expected.numpy(), rtol=F32_TIGHT, atol=F32_TIGHT)
 
 
 def test_a_method_without_a_program_has_no_inputs_and_writes_nothing(
@@ -78,8 +78,8 @@ def test_a_method_without_a_program_has_no_inputs_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def asked(run: Path) -> tuple[list[Tensor], Tensor]:
-    """Return inputs of all nodes of a run's own data, and the run's own answers."""
+def queries_and_outputs(run: Path) -> tuple[list[Tensor], Tensor]:
+    """Return inputs of all nodes of a run's data, and the outputs of the run."""
     with load_run(run, graph(), device="cpu") as (_, task), torch.no_grad():
         task.model.eval()
         own, nodes = task.source, np.arange(60)
@@ -103,12 +103,12 @@ def answers(path: Path, inputs: list[Tensor]) -> Tensor:
 
 def same_answers(method: str, folder: Path, to: export.Format, **settings: object) -> None:
     run = fitted(method, folder / "run", **settings)
-    inputs, wanted = asked(run)
+    inputs, expected = queries_and_outputs(run)
     path = export_run(run, to, folder / "program")
     kept = json.loads((path.parent / "export.json").read_text())
-    taken = inputs[: len(kept["inputs"])]
-    assert [str(x.dtype) for x in taken] == [f"torch.{port['dtype']}" for port in kept["inputs"]]
-    torch.testing.assert_close(answers(path, taken).float(), wanted, rtol=PROGRAM, atol=PROGRAM)
+    used = inputs[: len(kept["inputs"])]
+    assert [str(x.dtype) for x in used] == [f"torch.{port['dtype']}" for port in kept["inputs"]]
+    torch.testing.assert_close(answers(path, used).float(), expected, rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.slow
@@ -117,24 +117,24 @@ def same_answers(method: str, folder: Path, to: export.Format, **settings: objec
     KINDS,
     ids=str,
 )
-def test_a_program_gives_the_runs_own_answers(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+def test_a_program_gives_the_outputs_of_the_run(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_answers(method, tmp_path, "torch", **settings)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
 @pytest.mark.parametrize("method", EXPORTED)
-def test_onnx_gives_the_runs_own_answers(method: str, tmp_path: Path) -> None:
+def test_onnx_gives_the_outputs_of_the_run(method: str, tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
-def test_versions_that_read_a_program_are_named_and_chosen(tmp_path: Path) -> None:
+def test_the_opset_version_is_named_and_selectable(tmp_path: Path) -> None:
     import onnx
 
     run = fitted("sage", tmp_path / "run")
-    inputs, wanted = asked(run)
+    inputs, expected = queries_and_outputs(run)
     for opset, versions in ((None, (20, 9, "1.17")), (18, (18, 8, "1.14"))):
         path = export_run(run, "onnx", tmp_path / str(opset), opset=opset)
         kept = json.loads((path.parent / "export.json").read_text())
@@ -143,7 +143,7 @@ def test_versions_that_read_a_program_are_named_and_chosen(tmp_path: Path) -> No
         assert (model.opset_import[0].version, model.ir_version) == versions[:2]
         onnx.checker.check_model(model)
         found = answers(path, inputs[: len(kept["inputs"])])
-        torch.testing.assert_close(found.float(), wanted, rtol=PROGRAM, atol=PROGRAM)
+        torch.testing.assert_close(found.float(), expected, rtol=PROGRAM, atol=PROGRAM)
     path = export_run(run, "torch", tmp_path / "torch")
     assert json.loads((path.parent / "export.json").read_text())["versions"] == {"torch": torch.__version__}
     for to, opset in (("onnx", 17), ("torch", 20)):
@@ -152,7 +152,7 @@ def test_versions_that_read_a_program_are_named_and_chosen(tmp_path: Path) -> No
 
 
 class Summing(nn.Module):
-    """Sums over rows in the ways that torch has of it."""
+    """Sums over rows with every torch operator for them."""
 
     def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
         out = x.new_zeros(7, x.shape[1])
@@ -165,15 +165,15 @@ class Summing(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
-def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
-    """Whatever the threads that it runs in: of many rows for one, onnxruntime's would overwrite each other."""
+def test_onnx_programs_are_deterministic() -> None:
+    """For any number of threads: concurrent writes of onnxruntime to one row would overwrite each other."""
     import onnxruntime
 
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.normal(size=(3000, 16)).astype(np.float32))
     index = torch.from_numpy(rng.integers(0, 7, 3000))
     with torch.no_grad():
-        program, wanted = torch.export.export(Summing(), (x, index)), Summing()(x, index)
+        program, expected = torch.export.export(Summing(), (x, index)), Summing()(x, index)
         made = torch.onnx.export(sequential_sums(program), dynamo=True, verbose=False)
     assert made is not None
     reject_racing_sums(made)
@@ -182,14 +182,14 @@ def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
     session = onnxruntime.InferenceSession(made.model_proto.SerializeToString(), how, ["CPUExecutionProvider"])
     given = dict(zip([port.name for port in session.get_inputs()], (x.numpy(), index.numpy()), strict=True))
     first = session.run(None, given)
-    for found, own in zip(first, wanted, strict=True):
+    for found, own in zip(first, expected, strict=True):
         np.testing.assert_allclose(found, own.numpy(), rtol=PROGRAM, atol=PROGRAM)
     for _ in range(50):
         for found, before in zip(session.run(None, given), first, strict=True):
             np.testing.assert_array_equal(found, before)
 
 
-def test_sums_written_one_by_one_are_the_same_sums() -> None:
+def test_unrolled_sums_equal_scatter_sums() -> None:
     rng = np.random.default_rng(0)
     x, index = torch.from_numpy(rng.normal(size=(30, 3))), torch.from_numpy(rng.integers(0, 7, 30))
     program = sequential_sums(torch.export.export(Summing(), (x, index)))
@@ -198,7 +198,7 @@ def test_sums_written_one_by_one_are_the_same_sums() -> None:
 
 
 class Pooling(nn.Module):
-    """Rows of packed sequences reduced to one each, and each row's sequence."""
+    """Packed sequences reduced to one row each, and the sequence of each row."""
 
     def __init__(self, how: Any) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Pooling(nn.Module):
 
 
 @pytest.mark.parametrize("how", ["sum", "mean", "max"])
-def test_sequences_of_any_lengths_are_reduced_by_operations_that_onnx_has(how: str) -> None:
+def test_sequence_reductions_use_onnx_operators(how: str) -> None:
     make = torch.Generator().manual_seed(0)
     lengths = [[2, 0, 3, 1], [0, 3, 0, 0, 2, 1, 0], [4, 4, 4], [1], [0, 0], []]
     given = [(torch.tensor(n, dtype=torch.int64), torch.rand(sum(n), 3, generator=make).double() - 2) for n in lengths]
@@ -221,12 +221,12 @@ def test_sequences_of_any_lengths_are_reduced_by_operations_that_onnx_has(how: s
         program = sequential_sums(torch.export.export(Pooling(how), given[0], dynamic_shapes=free, strict=False))
         assert not any(name in str(program.graph) for name in ("repeat_interleave", "segment_reduce", "index_add"))
         for inputs in given:
-            for found, wanted in zip(program.module()(*inputs), Pooling(how)(*inputs), strict=True):
-                torch.testing.assert_close(found, wanted, rtol=F64, atol=F64)
+            for found, expected in zip(program.module()(*inputs), Pooling(how)(*inputs), strict=True):
+                torch.testing.assert_close(found, expected, rtol=F64, atol=F64)
 
 
-def test_a_program_whose_sums_would_race_is_not_written() -> None:
-    """Also if they are in a branch of it."""
+def test_a_program_with_racing_sums_is_rejected() -> None:
+    """Also if the sums are in a branch."""
     helper = pytest.importorskip("onnx.helper")
     racing = helper.make_graph([helper.make_node("ScatterND", ["x", "i", "u"], ["y"], reduction="add")], "g", [], [])
     plain = helper.make_graph([helper.make_node("ScatterND", ["x", "i", "u"], ["y"])], "g", [], [])

@@ -1,4 +1,4 @@
-"""`hopstate export --check`: a program gives what its run gives, and the program of another run is refused."""
+"""`hopstate export --check`: a program agrees with its run, and the program of another run is rejected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OWN: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 4},
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
 }  # fmt: skip
-QUICK = ("gin-graphs", "dyg-mamba", "ctdg-ssm")  # a kind each
+QUICK = ("gin-graphs", "dyg-mamba", "ctdg-ssm")  # one of each kind
 EXPORTED = [name for name in MODULES if callable(get_method(name).export)]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in EXPORTED),
@@ -81,8 +81,8 @@ def check(method: str, folder: Path, to: Any, **settings: Any) -> None:
     assert opened.record is not None
     export_run(run, to, folder / "program")
     found = hopstate.check_program(run, folder / "program")
-    told = json.loads((folder / "program" / "export.json").read_text())
-    assert list(found.differences) == [port["name"] for port in told["outputs"]]
+    metadata = json.loads((folder / "program" / "export.json").read_text())
+    assert list(found.differences) == [port["name"] for port in metadata["outputs"]]
     assert found.asked > 1
     assert max(found.differences.values()) <= PROGRAM
 
@@ -90,35 +90,35 @@ def check(method: str, folder: Path, to: Any, **settings: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
 @pytest.mark.parametrize(("method", "settings"), CASES, ids=str)
-def test_programs_of_every_method_give_what_their_runs_give(
+def test_programs_of_every_method_agree_with_their_runs(
     method: str, settings: dict[str, Any], to: str, tmp_path: Path
 ) -> None:
     check(method, tmp_path, to, **settings)
 
 
 @pytest.mark.parametrize("method", QUICK)
-def test_the_network_of_a_program_gives_what_the_run_gives(
+def test_the_network_of_a_program_agrees_with_the_run(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, without a file, as it is and traced."""
+    """Without a file, as a module and traced."""
     run, specs, export_spec = trained(method, tmp_path / "run"), [], export.export_spec
     opened = hopstate.load(run, data=data_of(method))
     assert opened.record is not None
     keep = lambda *given, **how: specs.append(export_spec(*given, **how)) or specs[0]  # noqa: E731
     monkeypatch.setattr(export, "export_spec", keep)
-    with program_queries(run, sample=True) as asked:
-        wanted, inputs = asked.expected(), tuple(map(torch.from_numpy, asked.inputs.values()))
+    with program_queries(run, sample=True) as queries:
+        wanted, inputs = queries.expected(), tuple(map(torch.from_numpy, queries.inputs.values()))
         specs[0].module.eval()
         answered = [module(*inputs) for module in (specs[0].module, trace(specs[0]).module())]
     name = specs[0].outputs[0].name
     for found in answered:
         first = found[0] if isinstance(found, tuple) else found
         assert max_difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
-    assert asked.count > 1
+    assert queries.count > 1
     assert np.ptp(wanted[name]) > 0
 
 
-def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_another_run(
+def test_the_command_reports_the_largest_difference_and_rejects_other_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed in (0, 1):
@@ -126,12 +126,12 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
         hopstate.fit("gcn", "sbm", out=tmp_path / f"run{seed}", config=config)
     run, out = str(tmp_path / "run0"), str(tmp_path / "program")
     assert main(["export", run, "--to", "torch", "--out", out, "--check", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["check"]
-    assert told["differences"]["output"] <= told["tolerance"] == PROGRAM
+    check = json.loads(capsys.readouterr().out)["check"]
+    assert check["differences"]["output"] <= check["tolerance"] == PROGRAM
     with pytest.raises(HopstateError, match="run1"):
         hopstate.check_program(tmp_path / "run1", out)
-    told = json.loads((tmp_path / "program" / "export.json").read_text())
-    (tmp_path / "program" / "export.json").write_text(json.dumps(told | {"method": "mlp"}))
+    metadata = json.loads((tmp_path / "program" / "export.json").read_text())
+    (tmp_path / "program" / "export.json").write_text(json.dumps(metadata | {"method": "mlp"}))
     with pytest.raises(ConfigError, match=r"mlp.*gcn"):
         hopstate.check_program(run, out)
     shutil.copy(tmp_path / "run0" / "result.json", tmp_path / "program" / "export.json")
@@ -140,14 +140,14 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
 
 
 @pytest.mark.slow
-def test_questions_of_ones_own(tmp_path: Path) -> None:
+def test_user_queries_are_checked(tmp_path: Path) -> None:
     run = trained("dyg-mamba-nodes", tmp_path / "run")
     assert hopstate.export_inputs(run, [3, 1, 3])["lengths"].shape == (3,)
     with pytest.raises(DataError):
         hopstate.export_inputs(run, [3, 99])
 
 
-def test_a_number_that_is_none_is_a_difference() -> None:
+def test_nan_counts_as_a_difference() -> None:
     assert max_difference("output", np.array([1.0, np.nan]), np.array([1.0, 2.0])) == np.inf
     assert max_difference("output", np.array([101.0]), np.array([100.0])) == pytest.approx(1 / 101)
     assert max_difference("score", np.array([[0.5]]), np.array([0.25])) == 0.25
@@ -164,7 +164,7 @@ class Hostile:
         return os.mkdir, (str(self.place),)
 
 
-def test_a_program_is_not_unpickled(tmp_path: Path) -> None:
+def test_a_program_is_never_unpickled(tmp_path: Path) -> None:
     whole, bad, done = tmp_path / "whole.pt2", tmp_path / "bad.pt2", tmp_path / "done"
     torch.export.save(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),)), whole)
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(bad, "w") as made:

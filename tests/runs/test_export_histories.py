@@ -1,4 +1,4 @@
-"""Programs of models of histories give the runs' own logits, for any number of pairs and tokens."""
+"""Programs of history models give the logits of their runs, for any number of pairs and tokens."""
 
 import importlib.util
 import json
@@ -36,8 +36,8 @@ MORE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Return a program's inputs for the last pairs of a run's data, and the run's own logits."""
+def queries_and_outputs(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Return a program's inputs for the last pairs of a run's data, and the logits of the run."""
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         stream, rows = task.stream, np.arange(len(task.stream) - count, len(task.stream))
         tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
@@ -47,7 +47,7 @@ def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tenso
 
 
 def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:
-    """Return the logits, or rows of nodes, that a program gives."""
+    """Return the logits or node outputs of a program."""
     if path.suffix == ".pt2":
         found = torch.export.load(path).module()(*inputs.values())
         return found if isinstance(found, Tensor) else found[0]
@@ -62,10 +62,10 @@ def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None
     path = export_run(run, to, folder / "program")
     kept = json.loads((path.parent / "export.json").read_text())
     for count in (0, 1, 5):
-        inputs, wanted = asked(method, run, count)
+        inputs, expected = queries_and_outputs(method, run, count)
         assert [str(x.dtype) for x in inputs] == [f"torch.{port['dtype']}" for port in kept["inputs"]]
         named = dict(zip([port["name"] for port in kept["inputs"]], inputs, strict=True))
-        torch.testing.assert_close(answer(path, named), wanted, rtol=PROGRAM, atol=PROGRAM)
+        torch.testing.assert_close(answer(path, named), expected, rtol=PROGRAM, atol=PROGRAM)
 
 
 FILES = [
@@ -76,18 +76,18 @@ FILES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), [*CASES, *MORE], ids=str)
-def test_a_program_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+def test_a_program_gives_the_logits_of_the_run(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_answers(method, tmp_path, "torch", **settings)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
 @pytest.mark.parametrize(("method", "settings"), CASES, ids=str)
-def test_onnx_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+def test_onnx_gives_the_logits_of_the_run(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx", **settings)
 
 
-def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
+def test_cross_attention_is_rejected_by_name(tmp_path: Path) -> None:
     run = small_run("dyg-mamba", tmp_path, table(0, 40), **{"model.cross_attention": 2, "loop.epochs": 0}).path
     with pytest.raises(ConfigError, match=r"model\.cross_attention"):
         export_run(run, "torch", tmp_path / "program")
@@ -95,7 +95,7 @@ def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", FILES)
-def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
+def test_exported_scores_of_a_given_memory_state(to: Any, tmp_path: Path) -> None:
     settings = {"model.pair_features": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
     run = small_run(
         "ctdg-ssm", tmp_path, **settings, **{"model.node_time_deltas": True, "model.embedding_norm": True}
@@ -108,11 +108,11 @@ def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
         source, target, gap = torch.tensor([0, 4, 8, 1]), torch.tensor([3, 3, 2, 7]), torch.rand(4, 3)
         pair = torch.randn(4, len(NAMES))
         pair[0, 2] = torch.nan
-        wanted = model.link_logits(state, source, target, torch.cat([gap, pair], 1))
+        expected = model.link_logits(state, source, target, torch.cat([gap, pair], 1))
         ends = torch.stack([source, target])
         static = model.static(ends.flatten()).view(2, 4, -1)
         inputs = {"memory": state.output[ends], "static": static, "gap": gap, "pair": pair}
-    torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
+    torch.testing.assert_close(answer(path, inputs), expected, rtol=PROGRAM, atol=PROGRAM)
 
 
 def labeled(classes: int) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def labeled(classes: int) -> pd.DataFrame:
 
 
 def inputs_of(path: Path, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return those of the given arrays that a program takes, in its order."""
+    """Return the inputs of a program among the given arrays, in its order."""
     ports = json.loads((path.parent / "export.json").read_text())["inputs"]
     assert [str(given[port["name"]].dtype) for port in ports] == [f"torch.{port['dtype']}" for port in ports]
     return {port["name"]: given[port["name"]] for port in ports}
@@ -130,7 +130,7 @@ def inputs_of(path: Path, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("to", FILES)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Path) -> None:
+def test_exported_node_outputs_of_histories(classes: int, to: Any, tmp_path: Path) -> None:
     small = {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6}
     run = fit("dyg-mamba-nodes", labeled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
     path = export_run(run, to, tmp_path / "program")
@@ -140,14 +140,14 @@ def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Pa
             tokens = task.source.inputs.nodes(task.stream.src[rows], task.stream.t[rows])
             given = {"lengths": tokens.lengths, "gaps": tokens.gaps, "spans": tokens.spans}
             inputs = inputs_of(path, given | {"edge_attr": tokens.edge_attr})
-            wanted = task.model(tokens)
-            assert wanted.shape == (count, 1 if classes == 2 else classes)
-            torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
+            expected = task.model(tokens)
+            assert expected.shape == (count, 1 if classes == 2 else classes)
+            torch.testing.assert_close(answer(path, inputs), expected, rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.parametrize("to", FILES)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_rows_of_nodes_by_a_memory_in_a_given_state(classes: int, to: Any, tmp_path: Path) -> None:
+def test_exported_node_outputs_of_a_given_memory_state(classes: int, to: Any, tmp_path: Path) -> None:
     small = {"model.dim": 6, "model.time_dim": 4, "batch_size": 16, "model.static": "random", "model.static_dim": 3}
     run = fit("ctdg-ssm-nodes", labeled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
     path = export_run(run, to, tmp_path / "program")
@@ -156,6 +156,6 @@ def test_rows_of_nodes_by_a_memory_in_a_given_state(classes: int, to: Any, tmp_p
         state.output.copy_(torch.randn(state.output.shape))
         nodes, gap = torch.tensor([0, 4, 8, 1]), torch.rand(4, 1)
         given = {"memory": state.output[nodes][None], "static": task.model.static(nodes)[None], "gap": gap}
-        wanted = task.model.node_logits(state, nodes, gap)
-    assert wanted.shape == (4, 1 if classes == 2 else classes)
-    torch.testing.assert_close(answer(path, inputs_of(path, given)), wanted, rtol=PROGRAM, atol=PROGRAM)
+        expected = task.model.node_logits(state, nodes, gap)
+    assert expected.shape == (4, 1 if classes == 2 else classes)
+    torch.testing.assert_close(answer(path, inputs_of(path, given)), expected, rtol=PROGRAM, atol=PROGRAM)

@@ -1,4 +1,4 @@
-"""Programs of links give the scores and probabilities that hopstate gives, from inputs that hopstate makes."""
+"""Programs of links give the scores and probabilities of hopstate, on inputs from `export_inputs`."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_gives_the_runs_own_scores(tmp_path: Path) -> None:
+def test_a_program_gives_the_scores_of_the_run(tmp_path: Path) -> None:
     same_answers("graphmixer", tmp_path, "torch")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
 @pytest.mark.parametrize("method", EXPORTED)
-def test_onnx_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
+def test_onnx_gives_the_scores_of_the_run(method: str, tmp_path: Path) -> None:
     same_answers(method, tmp_path, "onnx")
 
 
 @pytest.mark.parametrize("knots", [[0.5], [0.1, 0.4, 0.4, 0.9], [0.2, 0.7]])
-def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
+def test_a_program_contains_the_calibration(knots: list[float]) -> None:
     curve = IsotonicCurve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
     score = np.array([1e-9, 0.1, 0.3, 0.4, 0.41, 0.9, 0.95, 0.5])
     logit = torch.logit(torch.from_numpy(score))
@@ -80,7 +80,7 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
     np.testing.assert_allclose(found, curve(given.numpy()), rtol=0, atol=F64)
 
 
-def test_a_run_without_a_curve_has_no_probabilities() -> None:
+def test_a_run_without_a_calibration_has_no_probabilities() -> None:
     port = Port(name="logit", meaning="", axes=("pair",))
     form = ExportSpec(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), preprocessing="as is")
     made = add_probabilities(form, DataError("validation has no events"))

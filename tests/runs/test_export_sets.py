@@ -1,4 +1,4 @@
-"""Programs of runs on sets of graphs give the runs' own rows, for any number of nodes, edges and graphs."""
+"""Programs of graph-set runs give the outputs of the runs, for any number of nodes, edges and graphs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["sum", "mean", "max", "all"])
 @pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
-def test_a_program_of_graphs_gives_the_runs_own_rows(pooling: str, to: str, tmp_path: Path) -> None:
+def test_a_program_of_graphs_gives_the_outputs_of_the_run(pooling: str, to: str, tmp_path: Path) -> None:
     run = fit("gin-graphs", rings(), out=tmp_path / "run", config={**SMALL, "model.pooling": pooling}).path
     own = rings()
-    opened = load(run, data=own)  # sets of graphs are not kept with a run
+    opened = load(run, data=own)  # graph sets are not saved with a run
     path = export_run(opened.path, to, tmp_path / "program")  # type: ignore[arg-type]
     with load_run(run, rings(), device="cpu") as (_, task), torch.no_grad():
         assert isinstance(task, GraphTask)

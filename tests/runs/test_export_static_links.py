@@ -1,4 +1,4 @@
-"""Programs of links of one graph give the runs' own logits, for other numbers of nodes, edges and pairs than traced."""
+"""Programs of static links give the logits of the runs, for other numbers of nodes, edges and pairs than traced."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def graph() -> Graph:
     return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
 
 
-def asked(run: Path) -> tuple[dict[str, Tensor], np.ndarray]:
-    """Return every input that a program may ask for, and the run's own logits of PAIRS."""
+def queries_and_outputs(run: Path) -> tuple[dict[str, Tensor], np.ndarray]:
+    """Return every possible input of a program, and the logits of PAIRS."""
     with load_run(run, graph(), device="cpu") as (_, task), torch.no_grad():
         assert isinstance(task, StaticLinkTask)
         task.model.eval()
@@ -59,7 +59,7 @@ def asked(run: Path) -> tuple[dict[str, Tensor], np.ndarray]:
 
 def same_logits(method: str, folder: Path, to: str, settings: dict[str, object]) -> None:
     run = fit(method, graph(), out=folder / "run", config={**SMALL, **settings}).path
-    given, wanted = asked(run)
+    given, expected = queries_and_outputs(run)
     path = export_run(run, to, folder / "program")  # type: ignore[arg-type]
     names = [port["name"] for port in json.loads((path.parent / "export.json").read_text())["inputs"]]
     inputs = {name: given[name] for name in names}
@@ -71,18 +71,20 @@ def same_logits(method: str, folder: Path, to: str, settings: dict[str, object])
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         logit, score = session.run(None, {name: x.numpy() for name, x in inputs.items()})
-    np.testing.assert_allclose(logit, wanted, rtol=PROGRAM, atol=PROGRAM)
-    np.testing.assert_allclose(score, 1 / (1 + np.exp(-wanted)), rtol=PROGRAM, atol=PROGRAM)
+    np.testing.assert_allclose(logit, expected, rtol=PROGRAM, atol=PROGRAM)
+    np.testing.assert_allclose(score, 1 / (1 + np.exp(-expected)), rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), KINDS, ids=str)
-def test_a_program_of_links_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+def test_a_program_of_links_gives_the_logits_of_the_run(
+    method: str, settings: dict[str, object], tmp_path: Path
+) -> None:
     same_logits(method, tmp_path, "torch", settings)
 
 
 @pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "settings"), KINDS, ids=str)
-def test_onnx_of_links_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+def test_onnx_of_links_gives_the_logits_of_the_run(method: str, settings: dict[str, object], tmp_path: Path) -> None:
     same_logits(method, tmp_path, "onnx", settings)

@@ -1,4 +1,4 @@
-"""Answers come back in the order, and with the index, of the table that was given."""
+"""Results have the order and the index of the given table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_files_keep_order(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
-def test_rows_without_a_score_are_in_their_places(run: Run) -> None:
+def test_rows_without_a_score_keep_their_position(run: Run) -> None:
     new = NEW.assign(kind=["add", "add", "delete", "add"], time=[3000, 2500, 3200, None])
     new.loc[2, ["source", "target"]] = ["van-01", "depot-1"]
     new.index = list("wxyz")
@@ -65,22 +65,22 @@ def test_rows_without_a_score_are_in_their_places(run: Run) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
-def test_one_row_and_columns_in_a_dict(run: Run) -> None:
+def test_single_rows_and_dicts_of_columns(run: Run) -> None:
     one = {"source": ["van-01"], "target": ["depot-1"], "time": [3000]}
     assert run.predict(one).score.tolist() == run.predict(NEW.iloc[[0]]).score.tolist()
     assert len(run.score(one)) == 1
 
 
 def test_filtered_pairs_keep_their_index(run: Run) -> None:
-    asked = pd.DataFrame({"source": ["van-00", "van-01", "van-02"], "target": ["depot-0", "depot-1", "depot-4"]})
-    whole, part = run.score(asked).probability, asked[asked.source != "van-00"]
+    pairs = pd.DataFrame({"source": ["van-00", "van-01", "van-02"], "target": ["depot-0", "depot-1", "depot-4"]})
+    whole, part = run.score(pairs).probability, pairs[pairs.source != "van-00"]
     assigned = part.assign(p=run.score(part).probability).p
     assert assigned.index.tolist() == [1, 2]
     np.testing.assert_allclose(assigned, whole[1:])
 
 
 @pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
-def test_own_data_are_answered_in_the_order_of_their_file(tmp_path: Path) -> None:
+def test_predictions_follow_the_order_of_the_training_file(tmp_path: Path) -> None:
     rows = [(f"van-{i % 40:02d}", f"depot-{i % 40 % 5}", i) for i in range(400)]
     drops = pd.DataFrame(rows, columns=["source", "target", "time"]).iloc[::-1].reset_index(drop=True)
     run = hopstate.fit("recency", drops, loop=QUIET, out=tmp_path / "run")

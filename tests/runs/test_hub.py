@@ -1,4 +1,4 @@
-"""The hub is reached through its own library alone, which a stand-in with a folder takes the place of here."""
+"""The hub is used only through its library, which a fake with a folder replaces here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hopstate.runs.run import Run
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A hub in a folder, which takes what the true functions take."""
+    """A hub in a folder, with the signatures of the real functions."""
     there = tmp_path / "hub"
 
     class Api:
@@ -40,12 +40,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise OSError("404 Not Found")
         return str(there / repo_id)
 
-    stand_in = SimpleNamespace(HfApi=Api, snapshot_download=snapshot_download)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", stand_in)
+    fake_hub = SimpleNamespace(HfApi=Api, snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", fake_hub)
     return there
 
 
-def test_there_and_back(hub: Path, trained: Callable[[str], Run], tmp_path: Path) -> None:
+def test_save_and_load_round_trip(hub: Path, trained: Callable[[str], Run], tmp_path: Path) -> None:
     run = trained("recency")
     assert hopstate.push_to_hub(run.path, "me/recency") == "https://hub.example/me/recency"
     assert (hub / "me" / "recency" / "README.md").is_file()
@@ -53,13 +53,13 @@ def test_there_and_back(hub: Path, trained: Callable[[str], Run], tmp_path: Path
     assert again.evaluate() == pytest.approx(run.metrics["test"])
 
 
-def test_what_the_hub_refuses_is_an_error(hub: Path, trained: Callable[[str], Run]) -> None:
+def test_errors_of_the_hub_are_named(hub: Path, trained: Callable[[str], Run]) -> None:
     run = trained("recency")
     with pytest.raises(DownloadError, match="403 Forbidden"):
         hopstate.push_to_hub(run.path, "me/recency", commit_message="refused")
     with pytest.raises(ConfigError, match="recency"):
         hopstate.push_to_hub(run.path, "../recency")
-    for name, revision in (("me/nobody", None), ("me/recency", "v9")):
+    for name, revision in (("me/missing", None), ("me/recency", "v9")):
         with pytest.raises(DownloadError, match="404 Not Found"):
             fetched(name, revision)
 
@@ -70,7 +70,7 @@ def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch,
         fetched("me/model")
 
 
-def test_the_true_library_takes_what_is_given() -> None:
+def test_the_real_library_accepts_our_calls() -> None:
     true = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
     api = true.HfApi()
     inspect.signature(true.snapshot_download).bind("a/b", revision=None, allow_patterns=FILES)

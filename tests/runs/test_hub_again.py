@@ -1,4 +1,4 @@
-"""A run that was saved for others answers as it did before, whatever its kind of data."""
+"""A loaded run gives the results of the saved run, for every kind of data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quick(names: Iterable[str], *few: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("method", quick(OF_NODES, "event-trees"))
-def test_labels_of_events_are_predicted_as_by_the_run_that_was_saved(method: str, tmp_path: Path) -> None:
+def test_event_labels_are_predicted_like_the_saved_run(method: str, tmp_path: Path) -> None:
     events = table(0, 160)
     events["label"] = (events["src"] < "u5").astype(int)
     events.to_csv(tmp_path / "own.csv", index=False)
@@ -49,7 +49,7 @@ def test_labels_of_events_are_predicted_as_by_the_run_that_was_saved(method: str
 
 
 @pytest.mark.parametrize("method", quick(OF_SETS, "gin-graphs"))
-def test_sets_of_graphs_are_predicted_as_by_the_run_that_was_saved(method: str, tmp_path: Path) -> None:
+def test_graph_sets_are_predicted_like_the_saved_run(method: str, tmp_path: Path) -> None:
     small = {"model": {"dim": 8}, "loop": LOOP}
     run = hopstate.fit(method, rings(), out=tmp_path / "run", config=small)
     again = hopstate.from_pretrained(run.save_pretrained(tmp_path / "saved"), out=tmp_path / "again")
@@ -57,7 +57,7 @@ def test_sets_of_graphs_are_predicted_as_by_the_run_that_was_saved(method: str, 
 
 
 @pytest.mark.slow
-def test_sequences_are_judged_as_by_the_run_that_was_saved(tmp_path: Path) -> None:
+def test_sequences_are_evaluated_like_the_saved_run(tmp_path: Path) -> None:
     small = {"model": {"dim": 6}, "read": {"length": 5, "count": 40}, "batch_size": 20, "loop": LOOP}
     run = hopstate.fit("ctdg-ssm-sequences", "path-sequences", out=tmp_path / "run", config=small)
     again = hopstate.from_pretrained(run.save_pretrained(tmp_path / "saved"), out=tmp_path / "again")
@@ -65,7 +65,7 @@ def test_sequences_are_judged_as_by_the_run_that_was_saved(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("method", quick(sorted({*OF_EVENTS} - {*OF_NODES}), "pair-trees"))
-def test_scores_and_metrics_are_those_of_the_run_that_was_saved(
+def test_scores_and_metrics_equal_those_of_the_saved_run(
     method: str, trained: Callable[[str], hopstate.Run], tmp_path: Path
 ) -> None:
     run = trained(method)
@@ -87,7 +87,7 @@ def test_scores_and_metrics_are_those_of_the_run_that_was_saved(
     ],
     ids=str,
 )
-def test_predictions_on_a_graph_are_those_of_the_run_that_was_saved(
+def test_predictions_on_a_graph_equal_those_of_the_saved_run(
     method: str, task: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     edges, features, labels = tables()
@@ -95,26 +95,26 @@ def test_predictions_on_a_graph_are_those_of_the_run_that_was_saved(
         edges["relation"] = ["likes", "buys"] * (len(edges) // 2)
     for name, own in (("edges", edges), ("features", features), ("labels", labels)):
         own.to_csv(tmp_path / f"{name}.csv", index=False)
-    beside = {"features": str(tmp_path / "features.csv")} | (
+    read = {"features": str(tmp_path / "features.csv")} | (
         {"labels": str(tmp_path / "labels.csv")} if task == "node" else {}
     )
-    beside |= {"relation_column": "relation"} if method == "rgcn" else {}
+    read |= {"relation_column": "relation"} if method == "rgcn" else {}
     run = hopstate.fit(
         method,
         tmp_path / "edges.csv",
         out=tmp_path / "run",
-        config={"loop": LOOP, "task": task, "read": beside, "model": {"dim": 8}, **more},
+        config={"loop": LOOP, "task": task, "read": read, "model": {"dim": 8}, **more},
     )
     folder = run.save_pretrained(tmp_path / "saved")
     assert str(tmp_path) not in "".join(file.read_text("utf-8") for file in folder.glob("*.json"))
-    again = hopstate.from_pretrained(folder, out=tmp_path / "again", data=tmp_path / "edges.csv", read=beside)
+    again = hopstate.from_pretrained(folder, out=tmp_path / "again", data=tmp_path / "edges.csv", read=read)
     near(again.predict(), run.predict())
     grown = pd.concat([edges, edges.iloc[:3].assign(**{edges.columns[1]: "newcomer"})])
     if task == "node":
         features = pd.concat([features, features.iloc[:1].assign(**{features.columns[0]: "newcomer"})])
         near(
-            again.predict(grown, read=beside | {"features": features}),
-            run.predict(grown, read=beside | {"features": features}),
+            again.predict(grown, read=read | {"features": features}),
+            run.predict(grown, read=read | {"features": features}),
         )
 
 
@@ -132,7 +132,7 @@ def test_without_its_data_a_run_names_them_and_works_on_others(
     assert again.evaluate(later, cold_start=True) == pytest.approx(run.evaluate(later, cold_start=True))
 
 
-def test_wrong_options_and_folders_are_refused(trained: Callable[[str], hopstate.Run], tmp_path: Path) -> None:
+def test_wrong_options_and_folders_are_rejected(trained: Callable[[str], hopstate.Run], tmp_path: Path) -> None:
     folder = trained("recency").save_pretrained(tmp_path / "saved")
     with pytest.raises(ConfigError, match="colums"):
         hopstate.from_pretrained(folder, out=tmp_path / "again", read={"colums": "a"})

@@ -1,4 +1,4 @@
-"""The card of a saved model says what is in the run's own files, and its head is YAML that says the same."""
+"""The card of a saved model agrees with the run's files, and so does its YAML header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run("recency", home, table(0, 120), evaluation={"bootstrap": 20}).save_pretrained(home / "saved")
 
 
-def test_the_head_is_yaml_with_the_figures_of_the_test_split(saved: Path) -> None:
+def test_the_header_is_yaml_with_the_test_metrics(saved: Path) -> None:
     _, head, body = (saved / "README.md").read_text("utf-8").split("---\n", 2)
     facts = yaml.safe_load(head)
     result = json.loads((saved / "result.json").read_text())
@@ -33,7 +33,7 @@ def test_the_head_is_yaml_with_the_figures_of_the_test_split(saved: Path) -> Non
     assert "recency" in body.strip().splitlines()[0]
 
 
-def test_the_card_holds_intervals_protocol_and_settings(saved: Path) -> None:
+def test_the_card_contains_intervals_protocol_and_settings(saved: Path) -> None:
     card = (saved / "README.md").read_text("utf-8")
     test = json.loads((saved / "result.json").read_text())["metrics"]["test"]
     low, high = test["average_precision_low"], test["average_precision_high"]
@@ -43,7 +43,7 @@ def test_the_card_holds_intervals_protocol_and_settings(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["graph", pytest.param("events", marks=pytest.mark.slow)])
-def test_a_card_of_nodes_has_intervals_by_default(kind: str, tmp_path: Path) -> None:
+def test_a_card_of_a_node_run_has_intervals_by_default(kind: str, tmp_path: Path) -> None:
     if kind == "graph":
         edges, features, labels = tables()
         run = fit("mlp", edges, features=features, labels=labels, out=tmp_path / "run", loop=LOOP["loop"])
@@ -70,7 +70,7 @@ def test_the_verdict_depends_on_the_baselines(saved: Path, tmp_path: Path, mode:
 
 
 def verdict(saved: Path, tmp_path: Path, mode: str, value: float) -> list[str]:
-    """Return the lines of a card that name the baseline, without figures."""
+    """Return the lines of a card that name the baseline, without numbers."""
     for file in saved.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     result = json.loads((saved / "result.json").read_text())

@@ -1,4 +1,4 @@
-"""What a saved model holds, and that nothing damaged, foreign or hostile is loaded as one."""
+"""The content of a saved model; damaged, foreign or hostile folders are rejected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_only_safetensors_json_arrays_and_the_card(saved: Path, run: Path) -> No
     assert '"command"' not in texts
 
 
-def test_saving_again_replaces_and_leaves_no_other_folder_touched(saved: Path, run: Path, tmp_path: Path) -> None:
+def test_saving_again_replaces_only_its_own_folder(saved: Path, run: Path, tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in saved.rglob("*.*")}
     save_pretrained(run, saved)
     assert {file.name: file.read_bytes() for file in saved.rglob("*.*")} == before
@@ -59,9 +59,7 @@ def test_saving_again_replaces_and_leaves_no_other_folder_touched(saved: Path, r
         save_pretrained(run, tmp_path / "file")
 
 
-def test_a_disk_that_is_full_leaves_what_was_saved_before(
-    saved: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_earlier_folder(saved: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -72,7 +70,7 @@ def test_a_disk_that_is_full_leaves_what_was_saved_before(
     assert {file.name: file.read_bytes() for file in saved.rglob("*.*") if file.name != ".lock"} == before
 
 
-def test_a_run_that_is_not_finished_or_damaged_is_not_saved(run: Path, tmp_path: Path) -> None:
+def test_unfinished_or_damaged_runs_are_not_saved(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").write_bytes(b"half")
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
@@ -122,7 +120,7 @@ def test_no_pickle_is_loaded(saved: Path, run: Path, tmp_path: Path, monkeypatch
     assert not (tmp_path / "sprung").exists()
 
 
-def test_foreign_names_methods_and_formats_are_refused(saved: Path, tmp_path: Path) -> None:
+def test_unknown_files_methods_and_formats_are_rejected(saved: Path, tmp_path: Path) -> None:
     whole = (saved / "hopstate.json").read_text()
     for evil in ("../evil.json", "/etc/evil", "negatives/../../evil.npz", "evil.py", "negatives/evil.npz.py"):
         resummed(saved, **{evil: "0"})
@@ -146,7 +144,7 @@ def test_foreign_names_methods_and_formats_are_refused(saved: Path, tmp_path: Pa
         check_saved(saved)
 
 
-def test_addresses_travel_without_host_and_password(run: Path, tmp_path: Path) -> None:
+def test_saved_addresses_omit_host_and_password(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["data"] = "postgresql://me:secret@host.example/base/events?x=1"
@@ -158,7 +156,7 @@ def test_addresses_travel_without_host_and_password(run: Path, tmp_path: Path) -
     assert json.loads((folder / "config.json").read_text())["data"] == "events"
 
 
-def test_arrays_are_those_of_the_run(saved: Path, run: Path, tmp_path: Path) -> None:
+def test_saved_arrays_equal_those_of_the_run(saved: Path, run: Path, tmp_path: Path) -> None:
     again = from_pretrained(saved, out=tmp_path / "again").path
     own = sorted(file.relative_to(run) for file in run.rglob("*.np[yz]"))
     assert own == sorted(file.relative_to(again) for file in again.rglob("*.np[yz]"))

@@ -1,4 +1,4 @@
-"""Python as people write it: tables, arrays and records of torch-geometric into fit, and runs without their data."""
+"""The Python interface: tables, arrays and torch-geometric objects in fit, and runs without their data."""
 
 import copy
 import gc
@@ -43,7 +43,7 @@ def near(one: pd.DataFrame, two: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(one, two, rtol=F32, atol=F32_TIGHT)
 
 
-def test_tables_train_what_their_files_do(tmp_path, monkeypatch):
+def test_tables_train_like_their_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     edges, features, labels = tables()
     for name, table in (("e", edges), ("f", features), ("l", labels)):
@@ -57,7 +57,7 @@ def test_tables_train_what_their_files_do(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("method", ["recency", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
 @pytest.mark.slow
-def test_a_table_of_events_trains_what_its_file_does(tmp_path, monkeypatch, method):
+def test_a_table_of_events_trains_like_its_file(tmp_path, monkeypatch, method):
     monkeypatch.chdir(tmp_path)
     table = events()
     table.to_csv("events.csv", index=False)
@@ -65,13 +65,13 @@ def test_a_table_of_events_trains_what_its_file_does(tmp_path, monkeypatch, meth
     given = hopstate.fit(method, pa.Table.from_pandas(table), loop=LOOP, out="given")
     if method != "recency":
         same_runs(given, filed)
-    asked = [(1, 25), (2, 26)]
-    near(given.score(asked, 6000), filed.score(asked, 6000))
+    pairs = [(1, 25), (2, 26)]
+    near(given.score(pairs, 6000), filed.score(pairs, 6000))
     later = pd.DataFrame({"user": [1, 2], "item": [21, 22], "timestamp": [6000.0, 6001.0]})
     near(given.predict(later), filed.predict(pa.Table.from_pandas(later)))
 
 
-def test_a_run_of_tables_is_applied_later_elsewhere(tmp_path, monkeypatch):
+def test_a_run_of_tables_can_be_applied_in_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     edges, features, labels = tables()
     run = hopstate.fit("sage", edges, features=features, labels=labels, loop=LOOP, out="run")
@@ -90,7 +90,7 @@ def test_a_run_of_tables_is_applied_later_elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_data_that_are_not_kept_are_there_while_the_run_lives(tmp_path, monkeypatch):
+def test_data_that_are_not_saved_are_available_during_the_session(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph = hopstate.read_graph(tables()[0], features=tables()[1], labels=tables()[2])
     run = hopstate.fit("sage", graph, loop=LOOP, out="run", keep_data=False)
@@ -103,7 +103,7 @@ def test_data_that_are_not_kept_are_there_while_the_run_lives(tmp_path, monkeypa
     near(kept.predict(), want)
 
 
-def test_records_of_torch_geometric_train_as_ours_do(tmp_path, monkeypatch):
+def test_torch_geometric_data_train_like_graphs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph = hopstate.read_graph(tables()[0], features=tables()[1], labels=tables()[2])
     data = graph.to_pyg()
@@ -124,7 +124,7 @@ def test_records_of_torch_geometric_train_as_ours_do(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_arrays_are_rows_of_the_nodes(tmp_path, monkeypatch):
+def test_feature_arrays_are_rows_of_nodes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     edges = pd.DataFrame({"source": rng.integers(0, N, 99), "target": rng.integers(0, N, 99)})
@@ -139,7 +139,7 @@ def test_arrays_are_rows_of_the_nodes(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "method", ["gcn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nagphormer", "gmn"))]
 )
-def test_the_model_answers_as_predict_and_its_vectors_lead_there(trained, method):
+def test_the_model_and_its_embeddings_agree_with_predict(trained, method):
     run = trained(method)
     model, table = run.model, run.predict()
     assert isinstance(model, torch.nn.Module)
@@ -157,22 +157,22 @@ def test_the_model_answers_as_predict_and_its_vectors_lead_there(trained, method
 
 
 @pytest.mark.parametrize("method", ["gcn", "ctdg-ssm", "dyg-mamba", "pair-trees"])
-def test_a_model_is_copied_and_stays_as_it_is(trained, method):
-    """Before it was asked and after; no call and no flag changes its answers or its state."""
-    model, asked = trained(method).model, () if method == "gcn" else (["u1"], ["v2"], 6000)
+def test_copies_of_a_model_are_equal_and_independent(trained, method):
+    """Copies before and after a call are equal; no call and no flag changes its outputs or its state."""
+    model, inputs = trained(method).model, () if method == "gcn" else (["u1"], ["v2"], 6000)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     copies = [copy.deepcopy(model)]
-    want = model(*asked)
+    want = model(*inputs)
     assert not model.training
     model.train()
     assert not any(part.training for part in model.modules())
     copies += [copy.deepcopy(model), model.to("cpu")]
     for made in copies:
-        assert torch.equal(made(*asked), want)
+        assert torch.equal(made(*inputs), want)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def test_the_model_of_a_stream_scores_as_score_does(trained):
+def test_the_model_of_a_stream_agrees_with_score(trained):
     run = trained("ctdg-ssm")
     want = run.score([("u1", "v2"), ("u2", "v6")], 6000)["score"]
     found = run.model(["u1", "u2"], ["v2", "v6"], 6000)

@@ -1,4 +1,4 @@
-"""A run with a memory keeps its state after its own data; commands begin there, with the bits of beginning anew."""
+"""A memory run saves its state after its own data; commands start there and are bit-identical to a full replay."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from hopstate.errors import HopstateWarning, StorageError
 from hopstate.runs import load
 from hopstate.runs.run import Run, fit, score_stream
 
-PAIRS = [("u1", "v2"), ("u3", "v3"), ("nobody", "v1")]
+PAIRS = [("u1", "v2"), ("u3", "v3"), ("unknown", "v1")]
 CONFIG: dict[str, Any] = {
     "model": {"dim": 6, "time_dim": 4, "hidden": 8},
     "loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"},
@@ -42,26 +42,26 @@ def run(fitted: Path, tmp_path: Path) -> Run:
 
 
 def answers(run: Run, out: Path) -> list[list[float]]:
-    with pytest.warns(HopstateWarning, match="nobody"):
-        asked = run.score(PAIRS)["score"].tolist()
+    with pytest.warns(HopstateWarning, match="unknown"):
+        scores = run.score(PAIRS)["score"].tolist()
     later = score_stream(run.path, table(200, 40), ignore_state=True, save=out)
-    return [asked, later["score"].tolist()]
+    return [scores, later["score"].tolist()]
 
 
-def test_what_is_kept_gives_the_bits_of_the_whole_way(
+def test_the_saved_state_is_bit_identical_to_a_full_replay(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past = run.path / "past"
     kept = {file.name: file.read_bytes() for file in past.iterdir()}
     with monkeypatch.context() as patched:
-        patched.setattr(load, "state_after_stream", lambda *_: pytest.fail("began anew"))
+        patched.setattr(load, "state_after_stream", lambda *_: pytest.fail("replayed from the start"))
         begun = answers(run, tmp_path / "a")
     assert {file.name: file.read_bytes() for file in past.iterdir()} == kept
     shutil.move(past, tmp_path / "away")
     assert answers(run, tmp_path / "b") == begun
 
 
-def test_a_damaged_state_is_passed_over(run: Run, tmp_path: Path) -> None:
+def test_a_damaged_state_is_ignored(run: Run, tmp_path: Path) -> None:
     expected = answers(run, tmp_path / "a")
     (layer,) = (run.path / "past").glob("events-*")
     whole = bytearray(layer.read_bytes())
@@ -71,7 +71,7 @@ def test_a_damaged_state_is_passed_over(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_state_of_other_weights_is_passed_over(run: Run, tmp_path: Path) -> None:
+def test_a_state_of_other_weights_is_ignored(run: Run, tmp_path: Path) -> None:
     expected = answers(run, tmp_path / "a")
     again = fit("ctdg-ssm", run.path.parent / "own.csv", out=tmp_path / "more", config=other(run.path.parent, epochs=1))
     shutil.rmtree(again.path / "past")
@@ -87,7 +87,7 @@ def other(home: Path, epochs: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_data_that_have_changed_are_gone_over_anew(fitted: Path, tmp_path: Path) -> None:
+def test_changed_data_are_replayed_again(fitted: Path, tmp_path: Path) -> None:
     own = table(0, 150)
     own.to_csv(tmp_path / "own.csv", index=False)
     run = fit("ctdg-ssm", tmp_path / "own.csv", out=tmp_path / "run", config=CONFIG)
@@ -99,7 +99,7 @@ def test_data_that_have_changed_are_gone_over_anew(fitted: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_fit_is_done_where_it_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_succeeds_if_the_state_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise StorageError("the disk is full")
 

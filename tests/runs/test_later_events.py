@@ -1,4 +1,4 @@
-"""`predict` on a file of later events, for every temporal method: the run's past is known, as `stream` knows it."""
+"""`predict` on a file of later events, for every temporal method: the history of the run is known, as in `stream`."""
 
 import gc
 import warnings
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_of(home: Path) -> Callable[[str], Run]:
-    """Return a run of a method on 160 events, trained when a test first wants it."""
+    """Return a run of a method on 160 events, trained on first use."""
     table(0, 160).to_csv(home / "own.csv", index=False)
 
     @cache
@@ -59,8 +59,8 @@ RunOf = Callable[[str], Run]
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SMALL])
-def test_later_events_are_scored_after_the_runs_own(name: str, run_of: RunOf, tmp_path: Path) -> None:
-    """A file of five rows and one of sixty, read as the run's own: what `stream` gives, and what one file gives."""
+def test_later_events_are_scored_after_the_training_data(name: str, run_of: RunOf, tmp_path: Path) -> None:
+    """Files of five and sixty rows, read with the run's options, agree with `stream` and with one file."""
     run = run_of(name)
     later = table(200, 60)
     (later if "nodes" not in name else later.drop(columns="state")).to_csv(tmp_path / "later.csv", index=False)
@@ -69,13 +69,13 @@ def test_later_events_are_scored_after_the_runs_own(name: str, run_of: RunOf, tm
     near(run.predict(later[:5])["score"], found[:5])
     pd.concat([table(0, 160), later]).to_csv(tmp_path / "both.csv", index=False)
     near(predict(run.path, data=tmp_path / "both.csv", cold_start=True)["score"][160:], found)
-    alone = predict(run.path, data=later, cold_start=True)["score"]
-    assert len(alone) == 60
-    assert np.abs(alone - found).max() > 1e-4
+    cold = predict(run.path, data=later, cold_start=True)["score"]
+    assert len(cold) == 60
+    assert np.abs(cold - found).max() > 1e-4
 
 
-def test_known_pairs_are_known_to_recency(run_of: RunOf) -> None:
-    """Without the run's past, three quarters of them would never have met."""
+def test_recency_knows_pairs_of_the_training_data(run_of: RunOf) -> None:
+    """Without the run's history, three quarters of them would be new pairs."""
     known = table(0, 160)[40:100].assign(when=300)
     assert (run_of("recency").predict(known)["score"] > -50).all()
     assert (predict(run_of("recency").path, data=known, cold_start=True)["score"] < -50).all()
@@ -83,8 +83,8 @@ def test_known_pairs_are_known_to_recency(run_of: RunOf) -> None:
 
 
 @pytest.mark.parametrize("name", ["recency", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
-def test_scores_are_those_behind_the_evaluation_of_one_file(name: str, tmp_path: Path) -> None:
-    """The test split of a run on both, scored by that run from its first part alone."""
+def test_scores_equal_those_of_the_evaluation_of_one_file(name: str, tmp_path: Path) -> None:
+    """The test split of a run on both, scored by that run from its first part only."""
     both = pd.concat([table(0, 160), table(200, 60)])
     both.to_csv(tmp_path / "both.csv", index=False)
     settings = {**LOOP, **SMALL[name], **READ, "evaluation.strategies": ["random"], "split.kind": "time"}
@@ -93,7 +93,7 @@ def test_scores_are_those_behind_the_evaluation_of_one_file(name: str, tmp_path:
     part = fit(name, tmp_path / "both.csv", out=tmp_path / "part", config={**settings, **times})
     assert whole.metrics == part.metrics
     test = whole.predict(split="test")
-    table(0, 160).to_csv(tmp_path / "both.csv", index=False)  # the past is shorter, the weights are the same
+    table(0, 160).to_csv(tmp_path / "both.csv", index=False)  # a shorter history, the same weights
     with pytest.warns(HopstateWarning, match="both"):
         later = predict(part.path, data=table(200, 60))
     near(later["score"], test["score"])
@@ -114,7 +114,7 @@ def test_new_ids_are_named(run_of: RunOf, capsys: pytest.CaptureFixture[str], tm
     assert len(pd.read_csv(tmp_path / "p.csv")) == 5
 
 
-def test_what_cannot_be_later_is_refused_with_what_to_do(run_of: RunOf) -> None:
+def test_events_that_are_not_later_are_rejected_with_a_remedy(run_of: RunOf) -> None:
     run = run_of("recency")
     with pytest.raises(TimeOrderError, match=r"50.*106"):
         run.predict(table(50, 20))
@@ -124,27 +124,27 @@ def test_what_cannot_be_later_is_refused_with_what_to_do(run_of: RunOf) -> None:
     assert not (run.path / "state").exists()
 
 
-def test_the_runs_own_data_are_still_its_own(run_of: RunOf, tmp_path: Path) -> None:
+def test_the_training_file_is_recognized(run_of: RunOf, tmp_path: Path) -> None:
     run = run_of("ctdg-ssm-nodes")
     one, other = load(run.path).predict(table(0, 160), split="test"), run.predict(split="test")
     near(one["score"], other["score"])
-    # its columns need no naming again
+    # its columns need not be given again
     assert evaluate(run.path, data=table(0, 160)) == pytest.approx(run.metrics["test"], abs=F32_SUM)
 
 
 @pytest.mark.slow
-def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
+def test_a_run_of_objects_needs_its_history_again(tmp_path: Path) -> None:
     own = read_events(table(0, 160), time_column="when", edge_columns=["amount"])
     later = read_events(table(200, 20), time_column="when", edge_columns=["amount"])
-    asked = {**LOOP, "evaluation.strategies": ["random"]}
-    run = fit("recency", own, out=tmp_path / "run", config=asked, keep_data=False)
-    assert len(run.predict(later)) == 20  # while the record lives
-    kept = fit("recency", read_events(table(0, 160), time_column="when", edge_columns=["amount"]), config=asked,
+    config = {**LOOP, "evaluation.strategies": ["random"]}
+    run = fit("recency", own, out=tmp_path / "run", config=config, keep_data=False)
+    assert len(run.predict(later)) == 20  # while the object exists
+    kept = fit("recency", read_events(table(0, 160), time_column="when", edge_columns=["amount"]), config=config,
                out=tmp_path / "kept")  # fmt: skip
     near(kept.predict(later)["score"], run.predict(later)["score"])
     run, copy = replace(run, record=None), own.with_(name="copy")
     del own
-    gc.collect()  # a process finds the record as long as anything holds it, cycles too
+    gc.collect()  # a process finds the object as long as it is referenced, also by cycles
     with pytest.raises(ConfigError, match=r"hopstate\.load"):
         run.predict(later)
     own = copy
@@ -158,18 +158,18 @@ def test_a_warning_names_data_that_changed_after_training(change: str, tmp_path:
     own = table(0, 160)
     own.to_csv(tmp_path / "own.csv", index=False)
     run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
-    assert len(run.predict(table(200, 20))) == 20  # no warning: it is
+    assert len(run.predict(table(200, 20))) == 20  # no warning: it is known
     other = table(0, 170) if change == "grown" else own.assign(amount=own["amount"] + (own.index == 3))
     other.to_csv(tmp_path / "own.csv", index=False)
     with pytest.warns(HopstateWarning, match=r"own\.csv"):
         assert len(run.predict(table(200, 20))) == 20
     with pytest.warns(HopstateWarning, match=r"own\.csv"):
         run.stream(table(200, 20))
-    assert len(run.stream(table(300, 20))) == 20  # goes on from the state that is kept
+    assert len(run.stream(table(300, 20))) == 20  # continues from the saved state
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm-nodes", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])
-def test_other_events_are_evaluated_without_a_past_only_on_request(
+def test_other_events_are_evaluated_without_history_only_on_request(
     name: str, run_of: RunOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table(200, 60).to_csv(tmp_path / "later.csv", index=False)

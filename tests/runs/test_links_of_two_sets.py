@@ -1,4 +1,4 @@
-"""Static links between two sets of nodes: what stands against a link is a node of the same side."""
+"""Static links between two sets of nodes: the negative of a link is a node of the same side."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def links(first: str = "user", second: str = "item", seed: int = 0) -> pd.DataFr
 
 
 @pytest.mark.parametrize("names", [("user", "item"), ("source", "target"), ("gene", "disease"), ("a", "b")])
-def test_columns_of_different_nodes_are_two_sets(names: tuple[str, str], tmp_path: Path) -> None:
+def test_disjoint_columns_are_two_sets(names: tuple[str, str], tmp_path: Path) -> None:
     links(*names).to_csv(tmp_path / "edges.csv", index=False)
     for source in (tmp_path / "edges.csv", links(*names)):
         graph = read_graph(source)
@@ -39,7 +39,7 @@ def test_columns_of_different_nodes_are_two_sets(names: tuple[str, str], tmp_pat
         assert not read_graph(source, bipartite=False).two_sets
 
 
-def test_numbers_of_users_and_items_are_told_apart() -> None:
+def test_equal_ids_of_users_and_items_are_distinct_nodes() -> None:
     table = pd.DataFrame({"user": [1, 1, 2, 3], "item": [1, 2, 3, 3]})
     graph = read_graph(table)
     assert graph.node_ids.ids.tolist() == ["i1", "i2", "i3", "u1", "u2", "u3"]  # type: ignore[union-attr]
@@ -49,14 +49,14 @@ def test_numbers_of_users_and_items_are_told_apart() -> None:
     assert read_graph(plain, bipartite=True).two_sets
 
 
-def test_one_set_where_a_node_is_in_both_columns() -> None:
+def test_one_set_if_a_node_is_in_both_columns() -> None:
     table = pd.concat([links("a", "b"), pd.DataFrame({"a": ["u1"], "b": ["u2"]})])
     assert not read_graph(table).two_sets
     with pytest.raises(DataError):
         read_graph(table, bipartite=True, num_nodes=3)
 
 
-def test_what_keeps_the_sets(tmp_path: Path) -> None:
+def test_sets_survive_saving_and_conversion(tmp_path: Path) -> None:
     graph = read_graph(links())
     graph.save(str(tmp_path / "saved"))
     part = message_edges(graph, graph.edge_index().T[:20])
@@ -92,10 +92,10 @@ def test_negatives_and_candidates_are_of_the_other_side(config: dict[str, Any], 
     task = run.model.task
     types = task.messages.node_type
     for split in ("train", "val", "test"):
-        beside = task.question(split).negatives()
-        beside = beside[beside[:, 1] >= 0]
-        assert len(beside)
-        assert (types[beside].sum(1) == 1).all()
+        negatives = task.question(split).negatives()
+        negatives = negatives[negatives[:, 1] >= 0]
+        assert len(negatives)
+        assert (types[negatives].sum(1) == 1).all()
     rng = np.random.default_rng(1)
     rows = np.repeat(np.arange(len(types)), 20)
     for strategy in ("uniform", "degree", "two-hop"):
@@ -105,8 +105,8 @@ def test_negatives_and_candidates_are_of_the_other_side(config: dict[str, Any], 
         assert not task.untrained.linked(rows[known], drawn[known]).any()
 
 
-def test_figures_are_against_possible_pairs(tmp_path: Path) -> None:
-    """Side features alone tell impossible pairs from links; against possible ones they tell nothing."""
+def test_metrics_use_possible_pairs(tmp_path: Path) -> None:
+    """Side features separate impossible pairs from links, but carry no information among possible pairs."""
     edges = links(seed=3)
     x = pd.DataFrame({"id": [f"u{u}" for u in range(USERS)] + [f"i{i}" for i in range(ITEMS)]})
     x["is_user"] = x.id.str.startswith("u").astype(float)
@@ -115,8 +115,8 @@ def test_figures_are_against_possible_pairs(tmp_path: Path) -> None:
     )
     task = run.model.task
     question = task.question("test")
-    beside = question.negatives()
-    pairs = np.concatenate([question.pairs, beside[beside[:, 1] >= 0]])
+    negatives = question.negatives()
+    pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
     y = np.arange(len(pairs)) < len(question.pairs)
     names = task.messages.node_ids.names(pairs)
     scores = run.score([tuple(pair) for pair in names.tolist()]).score
@@ -124,7 +124,7 @@ def test_figures_are_against_possible_pairs(tmp_path: Path) -> None:
     assert {tuple(sorted((a[0], b[0]))) for a, b in names.tolist()} == {("i", "u")}
 
 
-def test_numbers_in_both_columns_are_asked_for_as_they_are_written(tmp_path: Path) -> None:
+def test_equal_numbers_in_both_columns_are_queried_as_written(tmp_path: Path) -> None:
     table = links().map(lambda name: int(name[1:]))
     run = hopstate.fit("gcn", table, config={"task": "link", "loop.epochs": 1}, loop=QUIET, out=tmp_path / "run")
     found = run.score([(7, 7)])

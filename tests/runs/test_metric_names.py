@@ -1,4 +1,4 @@
-"""How figures of a metric are written, by the metric's own direction."""
+"""How values of a metric are formatted, by the metric's direction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopstate.evaluation.metrics import METRICS, Metric
 
 
 @pytest.mark.parametrize("name", ["max_error", "new_historical_max_error"])
-def test_errors_with_an_underscore_in_their_name_are_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_metrics_with_an_underscore_are_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     metric = Metric(name="max_error", label="max error", higher_is_better=False, functions={})
     monkeypatch.setitem(METRICS, "max_error", metric)
     assert is_error(name)

@@ -1,4 +1,4 @@
-"""A graph without features of nodes: links and labels are learned all the same."""
+"""A graph without node features: links and labels train nevertheless."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUIET = {"progress": False, "logger": "none"}
 
 
 def blocks(count: int = 60, groups: int = 4, seed: int = 0) -> pd.DataFrame:
-    """Links among nodes of a group, and a few others."""
+    """Links within groups, and a few others."""
     rng = np.random.default_rng(seed)
     u, v = np.triu_indices(count, 1)
     linked = rng.random(len(u)) < np.where(u % groups == v % groups, 0.5, 0.01)
@@ -24,7 +24,7 @@ def blocks(count: int = 60, groups: int = 4, seed: int = 0) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("method", ["gcn", "sage", "gat", "nagphormer"])
-def test_links_are_learned_without_features(method: str, tmp_path: Path) -> None:
+def test_links_train_without_features(method: str, tmp_path: Path) -> None:
     blocks().to_csv(tmp_path / "edges.csv", index=False)
     config = {"task": "link", "loop.epochs": 30, "link.structural_features": False}
     run = hopstate.fit(method, tmp_path / "edges.csv", config=config, loop=QUIET, out=tmp_path / "run")
@@ -38,7 +38,7 @@ def test_links_are_learned_without_features(method: str, tmp_path: Path) -> None
     assert found.target.str.contains("new").any() | found.source.str.contains("new").any()
 
 
-def test_labels_are_learned_without_features(tmp_path: Path) -> None:
+def test_labels_train_without_features(tmp_path: Path) -> None:
     nodes = [f"n{i}" for i in range(60)]
     labels = pd.DataFrame({"id": nodes, "label": [f"g{i % 4}" for i in range(60)]})
     run = hopstate.fit("gcn", blocks(), labels=labels, config={"loop.epochs": 60}, loop=QUIET, out=tmp_path / "run")
@@ -46,7 +46,7 @@ def test_labels_are_learned_without_features(tmp_path: Path) -> None:
     assert len(run.predict()) == 60
 
 
-def test_a_code_goes_with_the_id() -> None:
+def test_a_code_belongs_to_an_id() -> None:
     edges = np.array([[0, 1], [1, 2]])
     one = with_codes(Graph.from_edges(edges, node_ids=Vocabulary(np.array(["a", "b", "c"]))))
     other = with_codes(Graph.from_edges(edges, node_ids=Vocabulary(np.array(["b", "c", "d"]))))
@@ -65,7 +65,7 @@ def test_codes_are_nearly_orthogonal() -> None:
     assert off.std() == pytest.approx(1 / np.sqrt(x.shape[1]), rel=0.05)
 
 
-def test_too_many_nodes_have_one_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_nodes_get_a_constant_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hopstate.data.graph.MOST", 2)
     graph = with_codes(Graph.from_edges(np.array([[0, 1], [1, 2]])))
     assert graph.x.tolist() == [[1], [1], [1]]  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""From tables to a trained run and on to other files: scales and fillings of training nodes, kept with the run."""
+"""From tables to a trained run and other files: scaling and imputation from training nodes, saved with the run."""
 
 import json
 from pathlib import Path
@@ -16,20 +16,16 @@ from hopstate.runs.data import load_data, preprocess
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 SMALL = {
     "loop": {"epochs": 8, "progress": False, "device": "cpu", "optim": {"lr": 0.02}},
     "model": {"dim": 16, "num_layers": 2},
 }
 
 
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-
-
 def frames(seed: int = 0, n: int = 120) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return edges, features (one tells the class, a year drowns it) and labels with a split."""
+    """Return edges, features (one predicts the class, a year has a much larger scale) and labels with a split."""
     rng = np.random.default_rng(seed)
     side = np.arange(n) % 2
     pairs = rng.integers(0, n, (4 * n, 2))
@@ -53,7 +49,7 @@ def fit(folder: str, read: dict, method: str = "sage", **more) -> Run:
     return hopstate.fit(method, f"{folder}/e.csv", out=f"run-{folder}", read=read, **{**SMALL, **more})
 
 
-def test_a_column_of_years_does_no_harm():
+def test_a_column_of_years_does_not_reduce_accuracy():
     read = write("a", *frames())
     run = fit("a", read)
     assert run.metrics["test"]["accuracy"] > 0.8
@@ -62,7 +58,7 @@ def test_a_column_of_years_does_no_harm():
 
 
 def ready(folder: str, read: dict) -> tuple[Graph, dict]:
-    """Return the graph as a method takes it, and what its run keeps."""
+    """Return the graph as a method receives it, and the data record of its run."""
     options = {key: value for key, value in read.items() if key != "scale"}
     config = FullBatchRun(data="made", read=ReadOptions(**read))
     context = Context(run=Path(folder), cache=Path(folder))
@@ -70,7 +66,7 @@ def ready(folder: str, read: dict) -> tuple[Graph, dict]:
 
 
 @pytest.mark.parametrize("scale", ["auto", "robust"])
-def test_meters_and_kilometers_are_alike(scale):
+def test_meters_and_kilometers_are_equivalent(scale):
     edges, features, labels = frames()
     one, _ = ready("a", write("a", edges, features, labels) | {"scale": scale})
     other = features.assign(length=features["length"] * 1000, year=features["year"] - 2000)
@@ -79,7 +75,7 @@ def test_meters_and_kilometers_are_alike(scale):
 
 
 @pytest.mark.parametrize("missing", ["mean", "median"])
-def test_rows_outside_training_influence_nothing(missing):
+def test_rows_outside_training_do_not_influence_training(missing):
     edges, features, labels = frames()
     features.loc[labels.index[labels["split"] == "train"][:3], "length"] = np.nan
     held_out = (labels["split"] != "train").to_numpy()
@@ -92,22 +88,22 @@ def test_rows_outside_training_influence_nothing(missing):
     np.testing.assert_array_equal(one.x[~held_out], two.x[~held_out])
 
 
-def test_predict_gives_a_row_the_same_alone_and_among_all():
+def test_predictions_of_a_row_do_not_depend_on_other_rows():
     edges, features, labels = frames()
     features.loc[[3, 40], "length"] = np.nan
     run = fit("a", write("a", edges, features, labels) | {"missing": "median"}, "mlp")
     whole = run.predict().set_index("node")
     for node in (3, 7):
         write("one", edges.iloc[:0], features[features["id"] == node], labels.iloc[:0])
-        alone = run.predict("one/e.csv", read={"features": "one/f.csv"})  # filled as the run fills
-        np.testing.assert_allclose(alone["p_x"][0], whole["p_x"][node], atol=F32_TIGHT)
+        single = run.predict("one/e.csv", read={"features": "one/f.csv"})  # imputed by the run
+        np.testing.assert_allclose(single["p_x"][0], whole["p_x"][node], atol=F32_TIGHT)
     swapped = features[["id", "year", "length"]]
     write("other", edges, swapped, labels)
     again = run.predict("other/e.csv", read={"features": "other/f.csv"}).set_index("node")
     np.testing.assert_allclose(again["p_x"], whole["p_x"], atol=F32_TIGHT)
 
 
-def test_what_cannot_be_applied_is_named():
+def test_incompatible_data_are_named():
     edges, features, labels = frames()
     run = fit("a", write("a", edges, features, labels) | {"missing": "error"}, "mlp")
     write("b", edges, features.rename(columns={"year": "decade"}), labels)
@@ -125,18 +121,18 @@ def test_what_cannot_be_applied_is_named():
 
 
 @pytest.mark.slow
-def test_missing_values_are_marked_in_a_column_of_their_own():
+def test_missing_values_are_marked_in_separate_columns():
     edges, features, labels = frames()
     rng = np.random.default_rng(1)
-    tells = (labels["label"] == "y").to_numpy() & (rng.random(120) < 0.9)
-    features.loc[tells, "year"] = np.nan  # what is missing tells the class, and nothing else does
+    informative = (labels["label"] == "y").to_numpy() & (rng.random(120) < 0.9)
+    features.loc[informative, "year"] = np.nan  # only missingness predicts the class
     features["length"] = rng.normal(size=120)
     run = fit("a", write("a", edges, features, labels) | {"missing": "mean"}, "mlp")
     assert json.loads(Path("run-a/data.json").read_text())["num_features"] == 3
     assert run.metrics["test"]["accuracy"] > 0.85
 
 
-def test_records_are_scaled_as_tables_unless_they_are_published():
+def test_objects_are_scaled_like_tables_unless_published():
     edges, features, labels = frames()
     graph = hopstate.read_graph("a/e.csv", **write("a", edges, features, labels))
     context = Context(run=Path("a"), cache=Path("a"))
@@ -180,7 +176,7 @@ def test_a_saved_graph_keeps_its_table_and_notes():
     assert loaded.with_(x=np.ones((120, 1))).table is None
 
 
-def test_other_files_are_read_as_the_runs_own_were():
+def test_other_files_are_read_with_the_options_of_the_run():
     edges, features, labels = frames()
     edges = edges.rename(columns={"source": "a", "target": "b"}).assign(length=1.5, other=2.5)[
         ["other", "b", "a", "length"]
@@ -203,7 +199,7 @@ def test_other_files_are_read_as_the_runs_own_were():
 
 
 @pytest.mark.slow
-def test_whole_amounts_of_other_data_are_no_classes():
+def test_integer_regression_targets_of_other_data_are_not_classes():
     edges, features, labels = frames()
     amounts = labels.assign(label=10.0 + 20 * (labels["label"] == "y") + features["length"])
     read = write("a", edges, features, amounts)
@@ -219,12 +215,12 @@ def test_whole_amounts_of_other_data_are_no_classes():
     test = (whole["split"] == "test").to_numpy()
     assert scored == pytest.approx(np.abs(found["prediction"] - whole["label"])[test].mean(), rel=F32_SUM)
     as_classes = run.predict("b/e.csv", read=other | {"task": "classification", "unlabeled_value": "-1"})
-    np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # called by their numbers
+    np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # named by their numbers
     with pytest.raises(DataError, match="'x'"):
         run.predict("b/e.csv", read=write("c", edges, features, labels) | {"task": "classification"})
 
 
-def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_mismatched_columns_are_named(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     events = pd.DataFrame(rng.integers(0, 9, (90, 2)), columns=["src", "dst"]).assign(t=np.arange(90))
     events[["feat_0", "feat_1"]] = rng.normal(size=(90, 2))
@@ -239,7 +235,7 @@ def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
         run.predict(more.rename(columns={"feat_1": "feat_3"}).drop(columns="feat_2"))
 
 
-def test_a_column_of_texts_that_the_run_left_out_gives_no_second_warning(tmp_path: Path) -> None:
+def test_a_dropped_text_column_gives_no_second_warning(tmp_path: Path) -> None:
     ids = np.arange(60)
     edges = pd.DataFrame({"source": ids, "target": (ids + 1) % 60})
     features = pd.DataFrame({"id": ids, "a": ids % 7 * 1.0, "title": [f"title {i}" for i in ids]})

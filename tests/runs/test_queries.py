@@ -1,4 +1,4 @@
-"""`score` and `rank` of a trained run: what `stream` would give next, alone or among others, without side effects."""
+"""`score` and `rank` of a trained run: the next score of `stream`, single or batched, without side effects."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ from made_events import LOOP, RANDOM, SMALL
 EVALUATION = {**RANDOM, "evaluation.batch_size": 16}
 READ = {"read.edge_columns": ["amount"]}
 table = partial(made_events.table, seed=7, amount=True)
-LAST = 106  # time of the last event of a run
+LAST = 106  # time of the last event
 PAIRS = [("u1", "v2"), ("u3", "v3"), ("u9", "v7"), ("u0", "v1"), ("u4", "u5"), ("v1", "v2")]
 QUICK = ("recency", "pair-trees", "dyg-mamba", "ctdg-ssm")  # one of each kind of scorer
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in SMALL if name not in QUICK]
@@ -49,21 +49,21 @@ def copied(run: Run, out: Path) -> Run:
 
 # ---- what a score is -------------------------------------------------------------------------------------
 @each
-def test_a_score_is_what_stream_would_give_such_an_event_next(name: str, trained: Trained, tmp_path: Path) -> None:
-    """Also for nodes that were never met, and at the time of the last event, which is not known then."""
+def test_a_score_equals_the_next_score_of_stream(name: str, trained: Trained, tmp_path: Path) -> None:
+    """Also for unseen nodes, and at the time of the last event, which is excluded then."""
     run = trained(name)
-    for number, (when, asked) in enumerate(((LAST, [*PAIRS[:3], ("u1", "nobody")]), (LAST + 500, [("who", "whom")]))):
+    for number, (when, pairs) in enumerate(((LAST, [*PAIRS[:3], ("u1", "absent")]), (LAST + 500, [("who", "whom")]))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HopstateWarning)
-            found = run.score(asked, when)
-        events = pd.DataFrame(asked, columns=["src", "dst"]).assign(t=when, amount=0.5)
+            found = run.score(pairs, when)
+        events = pd.DataFrame(pairs, columns=["src", "dst"]).assign(t=when, amount=0.5)
         next_ = score_stream(run.path, events, ignore_state=True, save=tmp_path / str(number))
         near(found["score"], next_["score"])
-        assert found["t"].tolist() == [when] * len(asked)
+        assert found["t"].tolist() == [when] * len(pairs)
 
 
 @learned
-def test_alone_in_company_in_any_order_and_in_a_ranking(name: str, trained: Trained) -> None:
+def test_scores_do_not_depend_on_the_batch_its_order_or_a_ranking(name: str, trained: Trained) -> None:
     run = trained(name)
     together = run.score(PAIRS, LAST)["score"]
     near(run.score(PAIRS[2:3], LAST)["score"], together[2:3])
@@ -71,15 +71,15 @@ def test_alone_in_company_in_any_order_and_in_a_ranking(name: str, trained: Trai
     again = run.score(list(zip(ranked["src"], ranked["dst"], strict=True))[::-1])[::-1]
     near(again["score"], ranked["score"])
     near(again["probability"], ranked["probability"])
-    times = run.score([*PAIRS[:2], *PAIRS[:2]], [LAST, LAST, 300, 300])["score"]  # two times in one question
+    times = run.score([*PAIRS[:2], *PAIRS[:2]], [LAST, LAST, 300, 300])["score"]  # two times in one query
     near(times[2:], run.score(PAIRS[:2], 300)["score"])
     near(times[:2], together[:2])
-    timeless = ("recency", "edgebank", "ctdg-ssm")  # a node memory moves at events alone
+    timeless = ("recency", "edgebank", "ctdg-ssm")  # a node memory changes only at events
     assert name in timeless or np.abs(times[:2].to_numpy() - times[2:].to_numpy()).max() > F32
 
 
 @learned
-def test_nothing_at_the_time_of_a_query_changes_it(name: str, trained: Trained) -> None:
+def test_events_at_the_query_time_do_not_matter(name: str, trained: Trained) -> None:
     run, when = trained(name), LAST + 50
     before = run.score(PAIRS, when)["score"]
     later = pd.DataFrame({"src": ["u1", "u3", "u1"] * 9, "dst": ["v2", "v3", "v6"] * 9, "t": when, "amount": 9.0})
@@ -89,7 +89,7 @@ def test_nothing_at_the_time_of_a_query_changes_it(name: str, trained: Trained) 
 
 
 @learned
-def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, trained: Trained, tmp_path: Path) -> None:
+def test_later_events_in_one_file_in_parts_or_streamed(name: str, trained: Trained, tmp_path: Path) -> None:
     run, later = trained(name), table(200, 60)
     later.to_csv(tmp_path / "later.csv", index=False)
     one = run.score(PAIRS, events=tmp_path / "later.csv")
@@ -101,7 +101,7 @@ def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, trained: 
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("recency", marks=pytest.mark.slow)])
-def test_a_query_leaves_the_run_as_it_was(name: str, trained: Trained, tmp_path: Path) -> None:
+def test_a_query_does_not_change_the_run(name: str, trained: Trained, tmp_path: Path) -> None:
     run = copied(trained(name), tmp_path / "run")
     before = files(run.path)
     run.score(PAIRS, explain=True, events=table(200, 20), out=tmp_path / "out.csv")
@@ -111,22 +111,22 @@ def test_a_query_leaves_the_run_as_it_was(name: str, trained: Trained, tmp_path:
 
 
 # ---- ranking ---------------------------------------------------------------------------------------------
-def test_candidates(trained: Trained, tmp_path: Path) -> None:
-    """Goods alone, as buyers are never bought; without those already met; and those that a file names."""
+def test_candidates_of_a_ranking(trained: Trained, tmp_path: Path) -> None:
+    """Only items, because buyers are never destinations; without seen items; and those that a file names."""
     own, run = table(0, 160), trained("recency")
     whole = run.rank("u1", top=None)
     assert set(whole["dst"]) == set(own["dst"])
     assert whole["rank"].tolist() == list(range(1, len(whole) + 1))
     assert (np.diff(whole["score"]) <= 0).all()
-    met = set(own[own.src == "u1"]["dst"])
-    assert set(run.rank("u1", top=None, exclude_seen=True)["dst"]) == set(own["dst"]) - met
+    seen = set(own[own.src == "u1"]["dst"])
+    assert set(run.rank("u1", top=None, exclude_seen=True)["dst"]) == set(own["dst"]) - seen
     (tmp_path / "some.csv").write_text("id\nv3\nu2\nv3\nv0\n")
     assert set(run.rank("u1", top=None, candidates=tmp_path / "some.csv")["dst"]) == {"v3", "u2", "v0"}
     assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3
     assert set(run.rank("v1", top=None)["dst"]) == set(own["dst"]) - {"v1"}
 
 
-def test_all_nodes_are_candidates_if_nodes_are_both_ends(tmp_path: Path) -> None:
+def test_all_nodes_are_candidates_unless_bipartite(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     own = pd.DataFrame({"src": rng.integers(0, 12, 150), "dst": rng.integers(0, 12, 150), "t": np.arange(150)})
     run = fit("recency", own, out=tmp_path / "run", config={**LOOP, **EVALUATION})
@@ -143,7 +143,7 @@ def test_all_nodes_are_candidates_if_nodes_are_both_ends(tmp_path: Path) -> None
         run.rank(None)
 
 
-def test_a_prefilter_keeps_likely_candidates_and_says_how_many_destinations_it_keeps(trained: Trained) -> None:
+def test_a_prefilter_keeps_likely_candidates_and_reports_its_recall(trained: Trained) -> None:
     run = trained("dyg-mamba")
     whole = run.rank(["u1", "u2"], top=None)
     assert "prefilter_recall" not in whole.attrs
@@ -158,11 +158,11 @@ def test_a_prefilter_keeps_likely_candidates_and_says_how_many_destinations_it_k
     assert last in set(few[few["src"] == "u1"]["dst"])
 
 
-def test_a_prefilter_takes_candidates_in_any_order_and_unknown_ones(trained: Trained) -> None:
-    names = [f"v{i}" for i in range(8)] + ["nobody"]
+def test_a_prefilter_accepts_candidates_in_any_order_and_unknown_ones(trained: Trained) -> None:
+    names = [f"v{i}" for i in range(8)] + ["absent"]
     run = trained("recency")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopstateWarning)  # nobody was never met
+        warnings.simplefilter("ignore", HopstateWarning)  # the node is absent
         one = run.rank("u1", top=None, prefilter=4, candidates=names)
         other = run.rank("u1", top=None, prefilter=4, candidates=names[::-1])
         assert len(run.rank("no one else", top=2, prefilter=4, candidates=names)) == 2
@@ -172,7 +172,7 @@ def test_a_prefilter_takes_candidates_in_any_order_and_unknown_ones(trained: Tra
 
 # ---- probabilities, reasons ------------------------------------------------------------------------------
 @each
-def test_probabilities_fall_with_ranks(name: str, trained: Trained) -> None:
+def test_probabilities_decrease_with_ranks(name: str, trained: Trained) -> None:
     found = trained(name).rank(["u1", "u2"], top=None)
     assert found["probability"].between(0, 1).all()
     for _, one in found.groupby("src"):
@@ -180,7 +180,7 @@ def test_probabilities_fall_with_ranks(name: str, trained: Trained) -> None:
         assert (np.diff(one["score"]) <= 0).all()
 
 
-def test_a_damaged_curve_of_probabilities_is_made_again(trained: Trained, tmp_path: Path) -> None:
+def test_a_damaged_calibration_is_recomputed(trained: Trained, tmp_path: Path) -> None:
     run = copied(trained("dyg-mamba"), tmp_path / "run")
     kept = run.path / "calibration.json"
     content = json.loads(kept.read_text())
@@ -196,7 +196,7 @@ def test_a_damaged_curve_of_probabilities_is_made_again(trained: Trained, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["recency", "pair-trees", "dyg-mamba"])
-def test_reasons_name_true_events_of_either_end(name: str, trained: Trained) -> None:
+def test_explanations_name_real_events_of_source_or_destination(name: str, trained: Trained) -> None:
     own = table(0, 160)
     u, v = own[["src", "dst"]].iloc[-4]
     why = trained(name).score([(u, v)], explain=True)["why"][0]
@@ -212,7 +212,7 @@ def test_reasons_name_true_events_of_either_end(name: str, trained: Trained) -> 
     assert 1 <= named <= 3
 
 
-def test_reasons_of_edgebank_count_meetings(trained: Trained) -> None:
+def test_explanations_of_edgebank_count_events(trained: Trained) -> None:
     own = table(0, 160)
     (u, v), count = next(iter(own.groupby(["src", "dst"]).size().items()))
     why = trained("edgebank").score([(u, v)], explain=True)["why"][0]
@@ -220,7 +220,7 @@ def test_reasons_of_edgebank_count_meetings(trained: Trained) -> None:
 
 
 # ---- dates, files, the command line ----------------------------------------------------------------------
-def test_dates_in_dates_out(
+def test_queries_with_dates_return_dates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = table(0, 160)
@@ -236,10 +236,10 @@ def test_dates_in_dates_out(
     assert both["t"].tolist() == ["2024-04-01T12:00:00", "2024-05-01T00:00:00"]
     monkeypatch.setenv("COLUMNS", "50")
     assert main(["score", str(run.path), "--pairs", "u1,v2", "--time", "2024-04-01T12:00:00", "--explain"]) == 0
-    assert "\u2026" not in capsys.readouterr().out  # nothing of a date is cut in a narrow table
+    assert "\u2026" not in capsys.readouterr().out  # dates are not cut in a narrow table
 
 
-def test_the_command_line(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_on_the_command_line(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(trained("recency"), tmp_path / "run")
     where = str(run.path)
     (tmp_path / "pairs.csv").write_text("src,dst\nu1,v2\nu3,v3\n")
@@ -262,7 +262,7 @@ def test_the_command_line(trained: Trained, tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize("name", ["recency", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
-def test_the_page_of_a_run_and_the_commands_on_it(
+def test_the_run_card_and_its_commands(
     name: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -281,7 +281,7 @@ def test_the_page_of_a_run_and_the_commands_on_it(
 
 
 # ---- bad input -------------------------------------------------------------------------------------------
-def test_an_unknown_id_is_named_with_the_nearest(trained: Trained) -> None:
+def test_an_unknown_id_is_named_with_the_nearest_known_one(trained: Trained) -> None:
     with pytest.warns(HopstateWarning, match="'u11'.*'u1'"):
         trained("recency").score([("u11", "v1")])
 
@@ -297,7 +297,7 @@ def test_an_unknown_id_is_named_with_the_nearest(trained: Trained) -> None:
         ("src,dst,t\nu1,v1,300\nu1,v1,50\n", "106"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused(
+def test_an_unusable_query_file_is_rejected(
     text: str, named: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pairs.csv").write_text(text)
@@ -307,7 +307,7 @@ def test_a_file_that_cannot_be_used_is_refused(
     assert not out.exists()
 
 
-def test_wrong_questions_are_refused(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_queries_are_rejected(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained("recency")
     where = str(run.path)
     with pytest.raises(TimeOrderError, match="106"):
@@ -329,9 +329,7 @@ def test_wrong_questions_are_refused(trained: Trained, tmp_path: Path, capsys: p
     assert "src" in capsys.readouterr().err
 
 
-def test_a_run_whose_data_are_gone_names_them(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_names_its_missing_data(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = copied(trained("recency"), tmp_path / "moved").path
     settings = json.loads((where / "config.json").read_text())
     (where / "config.json").write_text(json.dumps(settings | {"data": str(tmp_path / "gone.csv")}))
@@ -359,16 +357,16 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_with_a_vector_of_each_node_refuses_others_by_name(tmp_path: Path) -> None:
+def test_a_model_with_node_embeddings_rejects_unseen_nodes_by_name(tmp_path: Path) -> None:
     settings = {"model.static": "learnable"}
     run = made_events.small_run("ctdg-ssm", tmp_path, made_events.table(0, 60), **settings)
-    with pytest.warns(HopstateWarning, match="nobody"), pytest.raises(DataError, match="nobody"):
-        run.score([("u1", "nobody")])
+    with pytest.warns(HopstateWarning, match="absent"), pytest.raises(DataError, match="absent"):
+        run.score([("u1", "absent")])
 
 
 @pytest.fixture(scope="module")
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose ids are rows and whose times are whole numbers, up to 119."""
+    """A run whose ids are row numbers and whose times are integers up to 119."""
     home, rng = tmp_path_factory.mktemp("numbered"), np.random.default_rng(3)
     ends = {"src": rng.integers(0, 20, 120), "dst": 20 + rng.integers(0, 20, 120)}
     pd.DataFrame({**ends, "t": np.arange(120)}).to_csv(home / "own.csv", index=False)
@@ -378,14 +376,14 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("name", ["99999999999999999999", "+-5", "\u0663", "1.5", "1_0", ""])
-def test_an_id_that_is_no_number_of_64_bits_is_refused(numbered: Run, name: str) -> None:
+def test_an_id_that_is_not_a_64_bit_integer_is_rejected(numbered: Run, name: str) -> None:
     with pytest.raises(DataError):
         numbered.score([(name, "3")])
     with pytest.raises(DataError):
         numbered.rank(name)
 
 
-def test_numbers_that_were_never_met_are_new_nodes_however_large(numbered: Run) -> None:
+def test_unseen_ids_are_new_nodes_up_to_64_bits(numbered: Run) -> None:
     with pytest.warns(HopstateWarning, match="1500000"):
         found = numbered.score([(3, 60), (3, 1_500_000), (3, 10**12), (3, -1)])
     assert found["dst"].tolist() == [60, 1_500_000, 10**12, -1]
@@ -393,7 +391,7 @@ def test_numbers_that_were_never_met_are_new_nodes_however_large(numbered: Run) 
 
 
 @pytest.mark.parametrize("when", [1e300, 2.0**63, float("inf"), 2000.5])
-def test_a_time_that_is_no_time_of_the_run_is_refused(numbered: Run, when: float) -> None:
+def test_an_incompatible_query_time_is_rejected(numbered: Run, when: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(DataError):
@@ -405,7 +403,7 @@ def test_a_time_that_is_no_time_of_the_run_is_refused(numbered: Run, when: float
     assert {k: v for k, v in files(numbered.path).items() if "lock" not in k} == before
 
 
-def test_nothing_that_is_read_is_written_over(numbered: Run, tmp_path: Path) -> None:
+def test_input_files_are_never_overwritten(numbered: Run, tmp_path: Path) -> None:
     own = numbered.path.parent / "own.csv"
     later, pairs, ids, link = (tmp_path / f"{name}.csv" for name in ("later", "pairs", "ids", "link"))
     later.write_text("src,dst,t\n3,24,500\n")
@@ -430,7 +428,7 @@ def test_nothing_that_is_read_is_written_over(numbered: Run, tmp_path: Path) -> 
     assert len(numbered.predict(out=tmp_path / "new.csv")) == len(pd.read_csv(tmp_path / "new.csv"))
 
 
-def test_data_that_can_be_no_file_end_in_an_error(numbered: Run, tmp_path: Path, capsys) -> None:
+def test_impossible_data_paths_are_rejected(numbered: Run, tmp_path: Path, capsys) -> None:
     run = copied(numbered, tmp_path / "run")
     config = json.loads((run.path / "config.json").read_text())
     (run.path / "config.json").write_text(json.dumps(config | {"data": "a\0b.csv"}))
@@ -439,8 +437,8 @@ def test_data_that_can_be_no_file_end_in_an_error(numbered: Run, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_the_curve_of_another_run_is_not_believed(numbered: Run, tmp_path: Path) -> None:
-    """Models without weights all look alike: the run's own data and settings tell them apart."""
+def test_a_calibration_of_another_run_is_not_used(numbered: Run, tmp_path: Path) -> None:
+    """Models without weights have equal hashes; the run's data and settings distinguish them."""
     other = pd.DataFrame({"src": [0, 1] * 60, "dst": [2, 3] * 60, "t": np.arange(120)})
     run = fit("recency", other, out=tmp_path / "there", config={**LOOP, **EVALUATION})
     run.score([(0, 2)])

@@ -1,4 +1,4 @@
-"""Ids, pairs and times that do not fit are refused by name."""
+"""Invalid ids, pairs and times are rejected by name."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def events(many: int = 12) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs on links: of numbers as times, of dates, and of a graph."""
+    """Link runs: with numeric times, with dates, and on a graph."""
     home = tmp_path_factory.mktemp("runs")
     dated = events().assign(
         t=lambda f: pd.to_datetime(FIRST + f.t, unit="s", utc=True).dt.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -37,14 +37,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["numbers", "dates", "links"])
-def test_no_pairs_are_the_same_error_everywhere(name: str, runs: dict[str, Path]) -> None:
+def test_an_empty_list_of_pairs_is_the_same_error_everywhere(name: str, runs: dict[str, Path]) -> None:
     with pytest.raises(DataError, match="pairs"):
         hopstate.score(runs[name], [])
     with pytest.raises(DataError, match="sources"):
         hopstate.rank(runs[name], [])
 
 
-def test_numbers_count_in_the_unit_of_the_dates(runs: dict[str, Path]) -> None:
+def test_numeric_times_use_the_unit_of_the_dates(runs: dict[str, Path]) -> None:
     pair = pd.DataFrame({"src": ["u00001"], "dst": ["v1"], "t": [FIRST + 9_000]})
     assert hopstate.score(runs["dates"], pair).t.tolist() == ["2023-11-15T00:43:20Z"]
     with pytest.raises(DataError, match="1700009000000"):
@@ -53,20 +53,20 @@ def test_numbers_count_in_the_unit_of_the_dates(runs: dict[str, Path]) -> None:
         hopstate.score(runs["dates"], pair, time=5)
 
 
-def test_a_date_of_either_order_is_refused(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ambiguous_date_is_rejected_in_a_query(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["score", "--pairs", "u00001,v1"], ["rank", "--source", "u00001"]):
         assert main([words[0], str(runs["dates"]), *words[1:], "--time", "01/02/2026"]) == 2
         assert "01/02/2026" in capsys.readouterr().err
 
 
-def test_dates_are_refused_by_a_run_of_numbers(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_run_with_numeric_times_rejects_dates(runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("src,dst,t\nu00001,v1,2023-12-01\n")
     with pytest.raises(DataError, match=r"pairs\.csv"):
         hopstate.score(runs["numbers"], tmp_path / "pairs.csv")
 
 
 @pytest.mark.slow
-def test_a_suggestion_is_found_among_many_ids(tmp_path: Path) -> None:
+def test_the_nearest_id_is_found_among_many(tmp_path: Path) -> None:
     rows = np.arange(20_050)
     table = pd.DataFrame({"src": [f"u{i:05}" for i in rows], "dst": np.where(rows % 2, "v", "w"), "t": rows})
     run = hopstate.fit("recency", table, out=tmp_path / "run", config={"evaluation": {"strategies": ["random"]}})

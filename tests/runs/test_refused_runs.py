@@ -1,4 +1,4 @@
-"""A fit that is refused leaves no file, whichever command started it, and changes none."""
+"""A rejected fit of any command creates and changes no file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {
     "read": {"features": "features.csv", "labels": "labels.csv"},
     "loop": {"progress": False, "logger": "none", "device": "cpu", "epochs": 1},
 }
-RECIPE = "ctdg-ssm-sequences/length-3-first-order"  # its data are made, not fetched
+RECIPE = "ctdg-ssm-sequences/length-3-first-order"  # its data are generated, not downloaded
 REFUSED = {
     "an option of the method": ["--model.dim=-1"],
     "a device": ["--loop.device=abacus"],
@@ -34,10 +34,8 @@ QUICKLY = ("a device", "labels of one class", "a metric")
 
 
 @pytest.fixture(autouse=True)
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def graph(empty_folder: None) -> None:
     """edges.csv, labels.csv, features.csv and one.csv, labels of one class, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     names = np.array([f"n{i}" for i in range(30)])
     ends = rng.integers(0, 30, (90, 2))
@@ -56,7 +54,7 @@ def words(changes: list[str]) -> list[str]:
 
 
 def tree(at: str = ".") -> dict[str, bytes | None]:
-    """Return what is in a folder: files with their bytes, and folders."""
+    """Return the content of a folder: files with their bytes, and folders."""
     return {
         str(p): p.read_bytes() if p.is_file() else None for p in sorted(Path(at).rglob("*")) if "cache" not in str(p)
     }
@@ -72,21 +70,21 @@ def called(argv: list[str]) -> int:
 @pytest.mark.parametrize(
     "wrong", [name if name in QUICKLY else pytest.param(name, marks=pytest.mark.slow) for name in REFUSED]
 )
-def test_a_refused_fit_leaves_nothing(wrong: str) -> None:
+def test_a_rejected_fit_leaves_nothing(wrong: str) -> None:
     before = tree()
     assert called(["fit", "gcn", *words(REFUSED[wrong]), "--out=a/b/run"]) != 0
     assert tree() == before
 
 
 @pytest.mark.slow
-def test_a_refused_comparison_leaves_nothing() -> None:
+def test_a_rejected_comparison_leaves_nothing() -> None:
     before = tree()
     assert called(["compare", "gcn,mlp", "--data=edges.csv", "--", *words(REFUSED["a metric"])[1:]]) != 0
     assert tree() == before
 
 
 @pytest.mark.slow
-def test_a_search_whose_data_cannot_be_learned_leaves_nothing() -> None:
+def test_a_search_on_unusable_data_leaves_nothing() -> None:
     pytest.importorskip("optuna")
     before = tree()
     assert called(["tune", "mlp", *words(["--split.source=file"]), "--trials=2"]) != 0
@@ -94,7 +92,7 @@ def test_a_search_whose_data_cannot_be_learned_leaves_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_trials_that_are_refused_leave_a_line_and_no_folder() -> None:
+def test_rejected_trials_leave_a_line_and_no_folder() -> None:
     pytest.importorskip("optuna")
     found = tune("mlp", "edges.csv", trials=2, out="search", space=["loop.optim.lr=0.01,-1"], **SETTINGS)
     assert {Path(p).name for p in tree("search")} >= {"trials.csv"}
@@ -103,7 +101,7 @@ def test_trials_that_are_refused_leave_a_line_and_no_folder() -> None:
         assert Path("search", f"trial-{row['trial']:04d}").exists() is (row not in refused)
 
 
-def test_a_refused_recipe_leaves_nothing() -> None:
+def test_a_rejected_recipe_leaves_nothing() -> None:
     before = tree()
     recipe = all_recipes()[RECIPE]
     with pytest.raises(HopstateError):
@@ -111,7 +109,7 @@ def test_a_refused_recipe_leaves_nothing() -> None:
     assert tree() == before
 
 
-def test_a_run_that_is_there_is_untouched() -> None:
+def test_an_existing_run_is_not_changed() -> None:
     assert main(["fit", "mlp", *words(["--out=run"])]) == 0
     before = tree()
     for wrong in ("--model.dim=12", "--loop.device=abacus", "--read.labels=one.csv"):
@@ -121,7 +119,7 @@ def test_a_run_that_is_there_is_untouched() -> None:
     assert tree() == before
 
 
-def test_a_folder_of_other_things_is_untouched() -> None:
+def test_a_folder_of_other_files_is_not_changed() -> None:
     Path("mine/empty").mkdir(parents=True)
     Path("mine/metrics.csv").write_text("mine")
     before = tree()
@@ -135,7 +133,7 @@ def test_an_empty_folder_stays_empty() -> None:
     assert list(Path("mine").iterdir()) == []
 
 
-def test_a_run_that_stopped_in_its_first_epoch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stopped_in_its_first_epoch_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
     def struck(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,6 +1,6 @@
-"""One pair at one time has one score: alone, in a batch, among candidates, in `predict` and in `evaluate`.
+"""One pair at one time has one score: single, in a batch, among candidates, in `predict` and in `evaluate`.
 
-The score of an event of the test split and of its negatives is wanted with only the events before it known.
+Scores of a test event and its negatives use only the events before it.
 """
 
 from functools import partial
@@ -16,6 +16,7 @@ from hopstate.errors import HopstateWarning
 from hopstate.runs.load import load_run
 from hopstate.runs.run import fit, predict
 from hopstate.testing.conformance import F32, F32_TIGHT
+from torch_threads import torch_threads
 
 NARROW = {"model.channel_dim": 6, "model.time_dim": 9, "model.out_dim": 13}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -30,7 +31,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 QUICK = ("pair-trees",)
 near = partial(np.testing.assert_allclose, rtol=F32, atol=F32_TIGHT)
-BATCH, EVENTS = 10, 200  # validation and test begin where a batch does: a memory's batches begin anew with them
+BATCH, EVENTS = 10, 200  # validation and test start at a batch boundary, because a memory's batches restart with them
 KINDS = ("random", "historical", "inductive")
 
 
@@ -41,17 +42,17 @@ def table() -> pd.DataFrame:
     return made.assign(amount=rng.normal(size=EVENTS).round(3))
 
 
-def judged(run: Any, row: int) -> tuple[np.ndarray, np.ndarray, int]:
+def evaluation_scores(run: Any, row: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Return pairs (n, 2) of an event and of the negatives of `evaluate`, their scores there, and their time."""
     with load_run(run.path) as (_, task), torch.no_grad():
         report, stream = task.report("test").scores, task.stream  # type: ignore[attr-defined]
     pairs, scores = [], []
     for kind in KINDS:
-        drawn, judged_ = task.negatives["test", kind], report["test", kind]  # type: ignore[attr-defined]
-        i = int(np.flatnonzero(judged_.rows == row)[0])
-        at = slice(*judged_.offsets[i : i + 2])
+        drawn, split_scores = task.negatives["test", kind], report["test", kind]  # type: ignore[attr-defined]
+        i = int(np.flatnonzero(split_scores.rows == row)[0])
+        at = slice(*split_scores.offsets[i : i + 2])
         pairs += [(stream.src[row], stream.dst[row]), *zip(drawn.src[at], drawn.dst[at], strict=True)]
-        scores += [judged_.positive[i], *judged_.negative[at]]
+        scores += [split_scores.positive[i], *split_scores.negative[at]]
     return np.array(pairs), np.array(scores), int(stream.t[row])
 
 
@@ -64,18 +65,13 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
     judging = {"strategies": list(KINDS), "batch_size": BATCH}
     config = {**settings, "loop": loop, "evaluation": judging, "read": {"edge_columns": ["amount"]}}
     run = fit(method, file, out=tmp_path / "run", config=config)
-    pairs, scores, t = judged(run, row)
+    pairs, scores, t = evaluation_scores(run, row)
     assert len(np.unique(scores)) > 2 or method == "edgebank"
     assert predict(run.path, split="test").score[row - 170] == pytest.approx(scores[0], rel=F32, abs=F32_TIGHT)
-    run.score(pairs[:1])  # the curve of probabilities is of the whole
+    run.score(pairs[:1])  # the calibration is of the full split
     own[own.t < t].to_csv(file, index=False)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3 - min(before, 2))
-        with pytest.warns(HopstateWarning, match=r"own\.csv"):
-            found = [run.score(pairs, t), run.score(pairs[-1:], t), run.rank(pairs[0, 0], top=None, time=t)]
-    finally:
-        torch.set_num_threads(before)
+    with torch_threads(3 - min(torch.get_num_threads(), 2)), pytest.warns(HopstateWarning, match=r"own\.csv"):
+        found = [run.score(pairs, t), run.score(pairs[-1:], t), run.rank(pairs[0, 0], top=None, time=t)]
     near(found[0]["score"], scores)
     near(found[1]["score"], scores[-1:])
     near(found[2].set_index("dst")["score"][pairs[0, 1]], scores[0])
@@ -85,7 +81,7 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
     "name", ["dyg-mamba", *(pytest.param(n, marks=pytest.mark.slow) for n in ("dyg-mamba with attention", "ctdg-ssm"))]
 )
 @pytest.mark.slow
-def test_evaluation_scores_a_pair_alone_as_among_others(name: str, tmp_path: Path) -> None:
+def test_evaluation_scores_do_not_depend_on_other_pairs(name: str, tmp_path: Path) -> None:
     method, settings = METHODS[name]
     loop = {"epochs": 0, "progress": False, "logger": "none", "device": "cpu", "seed": 5}
     read = {"edge_columns": ["amount"]}

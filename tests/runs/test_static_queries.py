@@ -1,4 +1,4 @@
-"""A run on links of a graph from fit to questions: resumed with the same bits, and one score from every function."""
+"""A link run on a graph from fit to queries: bit-identical resume, and equal scores from every function."""
 
 import json
 from functools import partial
@@ -44,7 +44,7 @@ def run(files, tmp_path_factory):
     return hopstate.fit("gcn", files[0], out=out, task="link", **{"read.features": files[1], **SMALL})
 
 
-def test_baselines_splits_and_metrics_of_a_run(run, files, capsys):
+def test_a_link_run_has_baselines_splits_and_metrics(run, files, capsys):
     assert set(run.baselines) == {"common_neighbors", "adamic_adar", "resource_allocation", "pagerank"}
     assert all(0 < baseline["mrr"] <= 1 for baseline in run.baselines.values())
     again = run.evaluate()
@@ -56,14 +56,14 @@ def test_baselines_splits_and_metrics_of_a_run(run, files, capsys):
     first = years.groupby(["source", "target"]).year.min()
     of = {name: [first[tuple(sorted(p))] for p in part[["source", "target"]].to_numpy()]
           for name, part in table.groupby("split")}  # fmt: skip
-    assert max(of["train"]) <= min(of["val"]) <= max(of["val"]) <= min(of["test"])  # edges carry a year
+    assert max(of["train"]) <= min(of["val"]) <= max(of["val"]) <= min(of["test"])  # edges have a year
     assert main(["inspect", str(run.path)]) == 0
     shown = capsys.readouterr().out
     assert "hopstate rank" in shown
     assert "hopstate score" in shown
 
 
-def test_scores_are_those_of_evaluate_alone_and_together(run):
+def test_single_and_batched_scores_equal_those_of_evaluate(run):
     with load_run(run.path) as (_, task):
         import torch
 
@@ -79,14 +79,14 @@ def test_scores_are_those_of_evaluate_alone_and_together(run):
     near(one["probability"], found["probability"][2:3])
     near(run.predict(split="test")["score"], wanted)
     ranked = run.rank([str(names[0, 0])], top=None)
-    assert run.rank(f" {names[0, 0]} ", top=None).equals(ranked)  # spaces are no part of an id, as in files
+    assert run.rank(f" {names[0, 0]} ", top=None).equals(ranked)  # spaces are not part of an id, as in files
     own = ranked[ranked.dst == names[0, 1]]
     near(own.score, wanted[:1])
     assert ranked.score.is_monotonic_decreasing
     assert len(ranked) == 29
 
 
-def test_exclude_seen_leaves_out_links_of_any_split(run, files):
+def test_exclude_seen_removes_links_of_every_split(run, files):
     edges = pd.read_csv(files[0])
     known = set(edges[edges.source == "n03"].target) | set(edges[edges.target == "n03"].source)
     ranked = run.rank("n03", top=None, exclude_seen=True)
@@ -95,7 +95,7 @@ def test_exclude_seen_leaves_out_links_of_any_split(run, files):
     assert few["rank"].tolist() == [1]
 
 
-def test_questions_on_the_command_line(run, tmp_path, capsys):
+def test_link_queries_on_the_command_line(run, tmp_path, capsys):
     pairs, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
     pairs.write_text("source,target\nn00,n01\nn02,n03\n")
     assert main(["score", str(run.path), "--pairs", str(pairs), "--out", str(out)]) == 0
@@ -109,7 +109,7 @@ def test_questions_on_the_command_line(run, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(files, run, tmp_path):
+def test_a_resumed_link_run_is_bit_identical(files, run, tmp_path):
     settings = {"read.features": files[1], "task": "link", **SMALL}
     hopstate.fit("gcn", files[0], out=tmp_path / "part", **{**settings, "loop.epochs": 1})
     (tmp_path / "part" / "result.json").unlink()

@@ -24,18 +24,14 @@ from hopstate.testing.conformance import F64
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 QUICK = {"loop__epochs": 2, "loop__progress": False, "loop__logger": "none", "loop__device": "cpu"}
 SPACE = {"model.dim": [4, 8], "loop.optim.lr": "1e-3:1e-1:log", "model.num_layers": "1:2"}
 
 
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-
-
 def graph(*, shuffle_test: bool = False) -> hopstate.Graph:
-    """Two classes that features tell apart; the labels of the test nodes shuffled on request."""
+    """Two classes that features separate; the labels of the test nodes shuffled on request."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 90)
     x = (rng.normal(size=(90, 3)) + y[:, None]).astype(np.float32)
@@ -76,7 +72,7 @@ def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> 
     assert "test" not in Path("plain-search/trial-0000/metrics.csv").read_text()
 
 
-def test_the_trainer_refuses_the_test_split_during_a_search() -> None:
+def test_the_trainer_rejects_the_test_split_during_a_search() -> None:
     method = get_method("mlp")
     run = hopstate.fit("mlp", graph(), out="run", **QUICK)
     with load_run(run.path, graph()) as (trainer, task):
@@ -86,7 +82,7 @@ def test_the_trainer_refuses_the_test_split_during_a_search() -> None:
             blind.evaluate("test")
 
 
-def test_an_interrupted_search_goes_on_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_search_resumes_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     hopstate.tune("mlp", graph(), trials=2, out="whole", space=SPACE, **QUICK)
     calls = []
 
@@ -125,14 +121,14 @@ def test_from_the_shell_to_a_run_with_the_best_settings(capsys: pytest.CaptureFi
     assert "model.num_layers" in capsys.readouterr().err
 
 
-def test_settings_that_cannot_work_are_failed_trials() -> None:
+def test_invalid_settings_are_failed_trials() -> None:
     space = {"model.dim": [30], "model.num_heads": [7]}
     with pytest.raises(HopstateError, match="1"):
         hopstate.tune("nagphormer", graph(), trials=1, out="search", space=space, **QUICK)
     assert not Path("search/best.yaml").exists()
 
 
-def test_trials_that_diverge_are_failed_trials_and_the_search_goes_on() -> None:
+def test_diverging_trials_fail_and_the_search_continues() -> None:
     """In full-batch training, NaN is first seen in validation."""
     space = {"loop.optim.lr": [1e30, 0.003], "model.dim": [4, 8]}
     options = {**QUICK, "model__norm": "none", "loop__epochs": 3}
@@ -145,9 +141,7 @@ def test_trials_that_diverge_are_failed_trials_and_the_search_goes_on() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("singular"), MemoryError(), ZeroDivisionError(), DataError("no edges")])
-def test_a_trial_that_raises_whatever_error_is_a_failed_trial(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_raises_any_error_is_a_failed_trial(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(method: Any, config: Any, **options: Any) -> Run:
         if config.model.dim == 4:
             raise error
@@ -163,7 +157,7 @@ def test_a_trial_that_raises_whatever_error_is_a_failed_trial(
 
 
 @pytest.mark.parametrize("error", [StorageError("disk full"), OSError(28, "No space left"), CheckpointError("damaged")])
-def test_what_every_trial_would_meet_ends_the_search(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_common_to_all_trials_ends_the_search(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*arguments: Any, **options: Any) -> Run:
         raise error
 
@@ -172,7 +166,7 @@ def test_what_every_trial_would_meet_ends_the_search(error: Exception, monkeypat
         hopstate.tune("mlp", graph(), space={"model.dim": [4, 8]}, trials=2, out="search", **QUICK)
 
 
-def test_values_of_libraries_are_searched_as_plain_ones() -> None:
+def test_numpy_values_are_searched_like_python_values() -> None:
     space = {"model.dim": np.array([4, 8]), "loop.optim.lr": pd.Series([1e-3, 1e-2])}
     assert space_of(get_method("mlp"), space) == {"model.dim": [4, 8], "loop.optim.lr": [1e-3, 1e-2]}
     paths = {"read.labels": [Path("a.csv")], "model.num_layers": range(1, 3)}
@@ -210,7 +204,7 @@ def test_equal_settings_written_in_two_ways_are_tried_once() -> None:
     assert len(found.trials) == 1
 
 
-def test_tables_in_memory_are_searched_as_their_files_are() -> None:
+def test_tables_in_memory_are_searched_like_their_files() -> None:
     graph()
     edges, features, labels = (pd.read_csv(f"plain/{name}.csv") for name in ("edges", "x", "y"))
     space, options = {"model.dim": [4, 8]}, {**QUICK, "loop__epochs": 1}

@@ -1,4 +1,4 @@
-"""Two classes, one of them rare: the positive one, a split that has one only, weights, and runs that learn nothing."""
+"""Binary tasks with a rare class: the positive class, splits of one class, weights, and uninformative features."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ N = 400
 def tables(
     names: tuple[Any, Any] = ("ok", "late"), *, share: float = 0.15, signal: float = 1.0, val: bool = True
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return edges, features and labels of N nodes; the second class is rare, and not in validation without val."""
+    """Return edges, features and labels of N nodes; the second class is rare, and in validation only with `val`."""
     rng = np.random.default_rng(0)
     rare = rng.random(N) < share
     split = np.array(["train", "train", "train", "val", "test"])[np.arange(N) % 5]
@@ -53,7 +53,7 @@ def words(folder: Path, made: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]) -
 @pytest.mark.parametrize(
     ("names", "settings", "positive"),
     [
-        (("ok", "banned"), {}, "banned"),  # the rarer of them
+        (("ok", "banned"), {}, "banned"),  # the rarer class
         (("yes", "no"), {}, "yes"),
         ((1, 0), {}, "1"),
         (("ok", "banned"), {"read.positive_class": "ok"}, "ok"),
@@ -105,14 +105,14 @@ EVENTS = {"model.dim": 6, "model.time_dim": 4, "batch_size": 16, "loop": {**LOOP
 def test_labels_of_events_have_a_positive_class_too(tmp_path: Path) -> None:
     made = events(("ok", "banned"), share=0.4)
     made["label"] = made["label"].where(np.arange(200) < 140, np.where(np.arange(200) % 10, "banned", "ok"))
-    run = fit("ctdg-ssm-nodes", made, out=tmp_path / "run", config=EVENTS)  # the rarer of training, not of all events
+    run = fit("ctdg-ssm-nodes", made, out=tmp_path / "run", config=EVENTS)  # rarer in training, not in all events
     found = run.predict(split="test")
     expected = average_precision_score(found["label"] == "banned", found["score"])
     assert run.metrics["test"]["average_precision"] == pytest.approx(expected)
 
 
 # ---- a split with one class ----------------------------------------------------------------------------
-def test_a_validation_split_with_one_class_chooses_by_loss(tmp_path: Path) -> None:
+def test_a_validation_split_with_one_class_selects_by_loss(tmp_path: Path) -> None:
     with pytest.warns(HopstateWarning, match="val.*late"):
         run = made_run(
             tmp_path / "run", tables(val=False), **{"metric": "roc_auc", "loop.epochs": 40, "loop.patience": 3}
@@ -127,7 +127,7 @@ def test_a_validation_split_with_one_class_chooses_by_loss(tmp_path: Path) -> No
     assert again.best_epoch == run.best_epoch
 
 
-def test_validation_events_of_one_class_choose_by_loss(tmp_path: Path) -> None:
+def test_validation_events_of_one_class_select_by_loss(tmp_path: Path) -> None:
     with pytest.warns(HopstateWarning, match="val.*banned"):
         run = fit("ctdg-ssm-nodes", events(("ok", "banned"), val=False), out=tmp_path / "run", config=EVENTS)
     rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
@@ -147,16 +147,16 @@ def test_a_search_compares_losses_if_the_metric_is_undefined(tmp_path: Path) -> 
 
 # ---- class weights -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weights", ["balanced", "complement", ("late=8",)])
-def test_probabilities_of_weighted_classes_are_of_the_data(weights: Any, tmp_path: Path) -> None:
+def test_probabilities_of_weighted_classes_match_the_data(weights: Any, tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", tables(signal=0.7), class_weights=weights, **{"loop.epochs": 60})
     found = run.predict(split="test")
     assert found["p_late"].mean() == pytest.approx((found["label"] == "late").mean(), abs=0.06)
-    assert (found["prediction"] == "late").mean() > 0.2  # what weights are for
+    assert (found["prediction"] == "late").mean() > 0.2  # the purpose of weights
     accuracy = (found["prediction"] == found["label"]).mean()
     assert run.metrics["test"]["accuracy"] == pytest.approx(accuracy)
 
 
-def test_probabilities_of_weighted_events_are_of_the_data(tmp_path: Path) -> None:
+def test_probabilities_of_weighted_events_match_the_data(tmp_path: Path) -> None:
     config = {**EVENTS, "class_weights": "balanced", "metric": "accuracy"}
     run = fit("ctdg-ssm-nodes", events(("ok", "banned")), out=tmp_path / "run", config=config)
     found = run.predict(split="test")
@@ -169,11 +169,11 @@ def test_probabilities_of_weighted_events_are_of_the_data(tmp_path: Path) -> Non
 # ---- runs that learn nothing ---------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def noise() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Tables whose features say nothing of the classes."""
+    """Tables with uninformative features."""
     return tables(signal=0.0)
 
 
-def test_a_run_below_a_baseline_on_validation_says_so_first(
+def test_a_run_below_a_baseline_on_validation_prints_a_warning_first(
     noise: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = [*words(tmp_path, noise), "--metric", "accuracy", "--class_weights", "[late=100]", "--loop.epochs", "5"]

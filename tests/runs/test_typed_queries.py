@@ -1,4 +1,4 @@
-"""Questions to runs whose events have relations, offline and live."""
+"""Queries of runs with event relations, offline and live."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return fit("pair-trees", home / "own.csv", out=home / "run", config=config)
 
 
-def test_scores_have_the_relation_that_is_given(run: Run) -> None:
+def test_scores_use_the_given_relation(run: Run) -> None:
     pairs = [("c1", "s2"), ("c3", "s4")]
     found = run.score(pairs, relation=["pay", "order"])
     assert found["relation"].tolist() == ["pay", "order"]
@@ -48,12 +48,12 @@ def test_scores_have_the_relation_that_is_given(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("relation", "error"), [(None, ConfigError), ("paid", DataError)])
-def test_a_query_names_a_known_relation(run: Run, relation, error) -> None:
+def test_a_query_needs_a_known_relation(run: Run, relation, error) -> None:
     with pytest.raises(error, match="pay"):
         run.score([("c1", "s2")], relation=relation)
 
 
-def test_candidates_are_of_the_types_that_the_relation_joins(run: Run) -> None:
+def test_candidates_have_the_types_of_the_relation(run: Run) -> None:
     assert run.rank("c1", relation="pay", top=None)["dst"].str.startswith("s").all()
     friends = run.rank("c1", relation="transfer", top=None)
     assert friends["dst"].str.startswith("c").all()
@@ -84,7 +84,7 @@ def test_a_relation_without_a_training_event_is_named(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer", "pair-trees"])
-def test_an_explanation_is_of_the_relation_that_is_given(method: str, tmp_path: Path) -> None:
+def test_an_explanation_uses_the_given_relation(method: str, tmp_path: Path) -> None:
     own = fit(method, table(0, 300), out=tmp_path / "run", config={**LOOP, **RANDOM, **SMALL[method], **READ})
     for relation in ("pay", "order"):
         found = explain(own.path, "c1", "s2", relation=relation)
@@ -108,7 +108,7 @@ def test_later_events_need_the_relation(run: Run, tmp_path: Path, capsys) -> Non
     assert "what" in capsys.readouterr().err
 
 
-def test_a_method_without_relations_refuses_them(tmp_path: Path) -> None:
+def test_a_method_without_relations_rejects_them(tmp_path: Path) -> None:
     method = replace(get_method("recency"), relations=False)
     stream, context = generate_orders(OrderConfig(num_events=50)), Context(run=tmp_path, cache=tmp_path)
     with pytest.raises(ConfigError, match="relation_column none"):
@@ -118,14 +118,14 @@ def test_a_method_without_relations_refuses_them(tmp_path: Path) -> None:
         method.task(plain, method.config(data="orders"), context)
 
 
-def test_an_untyped_run_has_no_relation_to_ask_for(tmp_path: Path) -> None:
+def test_an_untyped_run_rejects_relations(tmp_path: Path) -> None:
     own = fit("recency", table(0, 300), out=tmp_path / "run", config={**LOOP, **RANDOM})
     with pytest.raises(ConfigError, match="relation"):
         own.score([("c1", "s2")], relation="pay")
 
 
-def test_static_links_refuse_relations_of_pairs(tmp_path: Path) -> None:
-    """Their scores would be the same for each."""
+def test_static_links_reject_relations_of_pairs(tmp_path: Path) -> None:
+    """Their scores would be equal for every relation."""
     edges = table(0, 300).drop(columns=["time", "st", "tt"]).rename(columns={"what": "relation"})
     edges.to_csv(tmp_path / "edges.csv", index=False)
     config = {"read.relation_column": "relation", "task": "link", "model.dim": 8, **LOOP}
@@ -169,7 +169,7 @@ def test_new_live_nodes_have_the_types_of_their_first_relation(run: Run, cut: in
     last = int(table(799, 800)["time"][0])
     rows = [("c98", "s98", "order"), ("c99", "c98", "transfer"), ("s98", "s97", "transfer"), ("c1", "s97", "visit")]
     events = [dict(zip(("source", "target", "what"), row), time=last + i) for i, row in enumerate(rows, 1)]
-    expected = {"c98": "customer", "c99": "customer", "s98": "shop", "s97": "customer"}  # a transfer's are customers
+    expected = {"c98": "customer", "c99": "customer", "s98": "shop", "s97": "customer"}  # targets of transfers
     with LiveRun(run.path, folder=tmp_path / "live") as live:
         live.take(events[:cut])
         live.take(events[cut:])
@@ -183,7 +183,7 @@ def test_new_live_nodes_have_the_types_of_their_first_relation(run: Run, cut: in
     assert "s98" not in friends
 
 
-def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
+def test_http_queries_have_relations(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
 
@@ -194,8 +194,8 @@ def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
         found = client.post("/rank", json={"source": "c1", "relation": "pay", "top": 3}).json()["ranked"]
         expected = run.rank("c1", relation="pay", top=3)
         assert [row["dst"] for row in found] == expected["dst"].tolist()
-        asked = {"source": "c1", "predict": "relation", "candidates": ["s2"]}
-        ranked = client.post("/rank", json=asked).json()["ranked"]
+        query = {"source": "c1", "predict": "relation", "candidates": ["s2"]}
+        ranked = client.post("/rank", json=query).json()["ranked"]
         assert sorted(row["relation"] for row in ranked) == list(NAMES)
         assert client.post("/rank", json={"source": "c1", "relation": "paid"}).status_code == 422
         columns = {"source": "c1", "target": "s2", "relation": "pay"}
@@ -204,7 +204,7 @@ def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
         assert score == pytest.approx(run.score([("c1", "s2")], relation="pay")["score"][0])
 
 
-def test_a_live_query_without_a_relation_is_told_the_field(run: Run, tmp_path: Path) -> None:
+def test_a_live_query_without_a_relation_names_the_field(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
     pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
@@ -217,4 +217,4 @@ def test_a_live_query_without_a_relation_is_told_the_field(run: Run, tmp_path: P
         refused = client.post("/rank", json={"source": "c1"})
     assert refused.status_code == 422
     assert "relation: got none" in refused.json()["error"]
-    assert "--" not in refused.json()["error"]  # no option of a command line
+    assert "--" not in refused.json()["error"]  # not an option of the command line

@@ -44,7 +44,7 @@ def test_large_splits_are_sampled_by_batches_evenly(count: int, most: int) -> No
     assert len(numbers) == kept
     assert (np.diff(numbers) > 0).all()
     assert 0 <= numbers[0] <= numbers[-1] < batches
-    assert (numbers * kept // batches - np.arange(kept)).__abs__().max() <= 1  # no stretch is left out
+    assert (numbers * kept // batches - np.arange(kept)).__abs__().max() <= 1  # no range is skipped
     rows = sample_rows(np.arange(count), most)
     assert len(rows) <= most
     np.testing.assert_array_equal(np.unique(rows // 200), numbers)

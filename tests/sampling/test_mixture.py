@@ -11,7 +11,7 @@ KINDS = ("historical", "inductive", "popular")
 
 
 def events(count: int = 2000, nodes: int = 60, seed: int = 0) -> EventStream:
-    """Return events with ties, some destinations far more popular than others, pairs that meet again."""
+    """Return events with ties, some destinations far more popular than others, and repeat pairs."""
     rng = np.random.default_rng(seed)
     src = rng.integers(0, nodes // 2, count)
     dst = nodes // 2 + (rng.random(count) ** 3 * nodes // 2).astype(np.int64)
@@ -32,7 +32,7 @@ def test_shares_equal_their_settings(loss: str) -> None:
     (_, dst), random = drawn(stream, mixture=mixture, loss=loss, **({"candidates": 5} if loss == "softmax" else {}))
     kinds = draw_kinds(mixture.shares(), dst.size, 3)
     assert (np.bincount(kinds) / dst.size).tolist() == [0.5, 0.2, 0.1, 0.2]
-    early = stream.t[:, None] < 20  # where little is past, some stay random
+    early = stream.t[:, None] < 20  # with a short history, some stay random
     replaced = (dst != random)[~np.broadcast_to(early, dst.shape)].mean()
     assert replaced == pytest.approx(0.5, abs=0.02)
     assert draw_kinds(np.array([0.9, 0.1]), 7, 0).sum() == 1
@@ -41,7 +41,7 @@ def test_shares_equal_their_settings(loss: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", ["binary", "softmax"])
 def test_only_strictly_earlier_destinations_are_drawn(kind: str, loss: str) -> None:
-    """And no pair, or destination, of the event itself; historical pairs do not meet at that very time."""
+    """No pair or destination of the event itself; historical pairs have no event at that time."""
     stream = events()
     more = {"candidates": 3} if loss == "softmax" else {}
     (src, dst), random = drawn(stream, mixture=Mixture(**{kind: 1.0}), loss=loss, **more)
@@ -53,7 +53,7 @@ def test_only_strictly_earlier_destinations_are_drawn(kind: str, loss: str) -> N
         past, at = stream.t < now, stream.t == now
         meets = set(zip(stream.src[at].tolist(), stream.dst[at].tolist()))
         for a, b, r in zip(src[i].tolist(), dst[i].tolist(), random[i].tolist()):
-            if b == r:  # nothing was found: only where little is past
+            if b == r:  # no candidate: only with a short history
                 assert past.sum() < (600 if (kind, loss) == ("inductive", "softmax") else 200)
                 continue
             assert b != stream.dst[i] or a != stream.src[i]
@@ -74,7 +74,7 @@ def test_only_strictly_earlier_destinations_are_drawn(kind: str, loss: str) -> N
 @pytest.mark.parametrize("loss", ["binary", "softmax"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_simultaneous_destinations_are_not_negatives(kind: str, loss: str) -> None:
-    """On a clock of few stamps a source meets many at a time: five of 50 at each of 12 stamps, the last one new."""
+    """With few distinct times, a source has many simultaneous events: five of 50 at each of 12, the last one new."""
     stamps, sources = 12, 8
     t, src, place = (part.reshape(-1) for part in np.mgrid[0:stamps, 0:sources, 0:5])
     dst = sources + (7 * src + place + (place == 4) * t) % 50
@@ -120,7 +120,7 @@ def test_seeds_fix_the_draw_and_differ() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(one, again))
     assert not np.array_equal(one[1], other[1])
     (_, dst), random = drawn(stream, mixture=Mixture())
-    assert np.array_equal(dst, random)  # the papers' choice is the random draw itself
+    assert np.array_equal(dst, random)  # the papers' choice is a random draw
 
 
 def test_one_event_and_no_event() -> None:
@@ -128,7 +128,7 @@ def test_one_event_and_no_event() -> None:
     for kind in KINDS:
         for loss in ("binary", "softmax"):
             (_, dst), _ = drawn(one, mixture=Mixture(**{kind: 1.0}), loss=loss)
-            assert not dst.any()  # the only pair is each event's own
+            assert not dst.any()  # the only pair is the event's own
             (_, dst), _ = drawn(one.slice(0, 0), mixture=Mixture(**{kind: 1.0}), loss=loss)
             assert dst.shape == (0, 1)
 

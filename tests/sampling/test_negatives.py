@@ -1,4 +1,4 @@
-"""Negatives: DyGLib's random arrays bit for bit, and every rule of the other strategies."""
+"""Negatives: bit-identical to DyGLib's random arrays, and every rule of the other strategies."""
 
 import numpy as np
 import pandas as pd
@@ -170,7 +170,7 @@ def test_negatives_do_not_depend_on_how_events_are_cut(split, strategy):
 
 
 def test_a_random_destination_equal_to_the_events_is_redrawn():
-    """Uniformly over the others; what was not the event's own stays, and so does a pool of one destination."""
+    """Uniformly over the others; other draws are kept, and so is a pool of one destination."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 40, 6000), 40 + rng.integers(0, 5, 6000)
     stream = EventStream(src=src, dst=dst, t=np.arange(6000), num_nodes=45)

@@ -29,7 +29,7 @@ def made(num_nodes=80, edges=400, seed=0):
 
 
 def check(data, batch, fanouts):
-    """Hold a directional batch to what is documented."""
+    """Compare a directional batch with the documentation."""
     n_id, (row, col) = batch.n_id, batch.edge_index
     assert len(n_id) == batch.num_nodes == len(n_id.unique())
     assert torch.equal(batch.x, data.x[n_id])
@@ -82,7 +82,7 @@ def test_all_neighbors_give_the_logits_of_the_full_graph():
                 torch.testing.assert_close(own, whole[batch.n_id[: batch.batch_size]], rtol=F32, atol=F32_TIGHT)
         for batch in NeighborLoader(data, [-1, -1], batch_size=9):
             x, edges = batch.x, batch.edge_index
-            for layer, conv in enumerate(model.convs):  # what num_sampled_nodes and num_sampled_edges are for
+            for layer, conv in enumerate(model.convs):  # the purpose of num_sampled_nodes and num_sampled_edges
                 x, edges, _ = trim_to_layer(layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edges)
                 x = conv(x, edges)
                 x = x.relu() if layer == 0 else x

@@ -1,4 +1,4 @@
-"""Nodes that a node is not linked to: never a link, uniform, by degree and two hops away, without repeats, seeded."""
+"""Negatives of a node: never a link, uniform, by degree and two hops away, without repeats, seeded."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_strategies_follow_their_rules():
         shares = np.bincount(free.draw(rows, rng, strategy), minlength=10) / len(rows)
         assert np.abs(shares - weight / weight.sum()).max() < 0.02
     near = np.bincount(free.draw(np.full(10_000, 1), rng, "two-hop"), minlength=10)
-    assert near[2:6].sum() > 9_900  # the others around the centre
+    assert near[2:6].sum() > 9_900  # the others around the center
     assert near[[0, 1]].sum() == 0
 
 
@@ -69,7 +69,7 @@ def test_several_draws_differ_and_none_is_a_link(most):
 
 def test_all_places_are_equally_likely():
     free = NonNeighbors(np.empty((0, 2), int), 40, directed=False)
-    for most in (4, 20):  # far below and near to what there is
+    for most in (4, 20):  # far below and close to the available number
         nodes, _ = free.sample(np.zeros(4000, int), most, np.random.default_rng(0))
         shares = np.bincount(nodes, minlength=40)[1:] / 4000
         assert np.abs(shares - most / 39).max() < 0.04

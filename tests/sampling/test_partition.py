@@ -55,7 +55,7 @@ def test_wide_and_narrow_files_hold_the_same_graph(tmp_path, monkeypatch) -> Non
         assert path.stat().st_size == 24 + width * (len(indptr) + len(indices))
         loaded = kaminpar.load_graph(str(path), kaminpar.GraphFileFormat.PARHIP)
         assert (loaded.n(), loaded.m()) == (200, len(indices))
-        cut = kaminpar.edge_cut(loaded, [node % 2 for node in range(200)])  # of these very edges
+        cut = kaminpar.edge_cut(loaded, [node % 2 for node in range(200)])  # of exactly these edges
         rows = np.repeat(np.arange(200), np.diff(indptr))
         assert cut == (rows % 2 != indices % 2).sum() // 2
 
@@ -80,7 +80,7 @@ def test_entries_are_read_in_blocks_of_nodes(some: int, monkeypatch: pytest.Monk
     sources, targets = graph.edge_index()
     assert cut_fraction(graph, cluster) == (cluster[sources] != cluster[targets]).mean()
     indptr, indices = partition_module._symmetric(graph)
-    assert indices is graph.indices  # nothing is copied of a graph that is one already
+    assert indices is graph.indices  # a graph is not copied
     assert indptr is graph.indptr
 
 

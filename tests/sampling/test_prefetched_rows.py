@@ -1,4 +1,4 @@
-"""Rows of files that are read for several batches together: the same bits, whatever is read together and when."""
+"""Rows of files that are read for several batches together are bit-identical for any grouping."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def test_batches_from_files_equal_those_from_memory(
     before = tensors(source, 1, 1)
     with torch.no_grad():
         next(model.parameters()).mul_(-3)
-    for made in (expected, source):  # what was read ahead is of weights that are past
+    for made in (expected, source):  # prefetched rows belong to old weights
         made.compensation.refresh(model, embedder(made.graph, made.compensation, 30, Scratch()))  # type: ignore[union-attr]
     assert not top._near._copies[1]
     assert all(map(torch.equal, tensors(expected, 1, 1), tensors(source, 1, 1)))
@@ -90,7 +90,7 @@ def test_features_are_read_once_for_as_many_batches_as_fit(tmp_path: Path, monke
         assert sizes == expected
         sizes.clear()
         NodeSetSource(made_graph(None), sampler_of("random"), np.arange(N), prefetch_bytes=10**9).batch(0, 0)
-        assert sizes == [20]  # there is nothing to gain in memory
+        assert sizes == [20]  # no gain in memory
 
 
 def test_probes_are_skipped_if_many_nodes_determine_the_messages() -> None:

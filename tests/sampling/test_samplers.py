@@ -87,7 +87,7 @@ def test_saint_sums_are_unbiased(kind: str, size: int) -> None:
         drawn = values[:, values.any(0)]
         error = drawn.std(0) / np.sqrt(draws)
         assert drawn.shape[1] > 0.8 * values.shape[1]
-        slack = 0.1 if kind == "walk" else 0.0  # its probabilities are themselves counted
+        slack = 0.1 if kind == "walk" else 0.0  # its probabilities are estimated by counting
         assert (np.abs(drawn.mean(0) - 1) < 5.5 * error + slack).all()
         assert abs(drawn.mean() - 1) < 0.03
 

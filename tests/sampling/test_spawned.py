@@ -1,4 +1,4 @@
-"""Samplers, loaders and records in workers of a DataLoader that start as processes of their own (spawn)."""
+"""Samplers, loaders and records in spawned workers of a DataLoader."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,7 +30,7 @@ def graph() -> hopstate.Graph:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two records hold the same numbers."""
+    """Whether two objects have equal arrays."""
     if isinstance(one, np.ndarray | torch.Tensor):
         return np.array_equal(one, two)
     if isinstance(one, Mapping):
@@ -59,7 +59,7 @@ def test_samplers_draw_the_same_in_a_worker() -> None:
         partial(stream.take, ROWS[2:5]),
         partial(whole.with_, name="again"),
     ])  # fmt: skip
-    here = [made[i] for i in range(len(made))]  # so that what is sent has been used
+    here = [made[i] for i in range(len(made))]  # so that a used object is sent
     there = list(DataLoader(made, batch_size=None, collate_fn=_as_it_is, **SPAWNED))
     for i, (one, two) in enumerate(zip(here, there, strict=True)):
         assert same(one, two), f"draw {i}: {type(one).__name__}"

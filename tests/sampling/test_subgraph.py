@@ -1,4 +1,4 @@
-"""What batches hand to a model: weights of the sums, of the loss, and of the whole graph; refreshes of TOP."""
+"""Batches for a model: weights of sums, of the loss and of the full graph; refreshes of TOP."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_saint_weights_of_walks_add_up_on_a_large_sparse_graph() -> None:
     graph = random_graph(6000, 18000)
     sampler = SaintSampler(graph, "walk", 64, seed=0)
     sums = [sampler.node_set(epoch, 0).loss_weight.sum() / 6000 for epoch in range(300)]
-    assert abs(np.mean(sums) - 1) < 0.06  # with 10 visits a node it was 1.13
+    assert abs(np.mean(sums) - 1) < 0.06  # with 10 visits per node it is 1.13
 
 
 @pytest.mark.parametrize(("depth", "fanout"), [(1, 4), (2, 3), (3, 2)])

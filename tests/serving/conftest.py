@@ -1,8 +1,8 @@
-"""Servers for the tests of this folder.
+"""Servers and a run for the tests of this folder.
 
-PostgreSQL is the system's own package in a temporary folder. Kafka is the mock cluster that librdkafka has built in:
-brokers in this process that keep messages in memory, in order, and know idempotent producers; it fences nobody,
-deletes nothing but what is beyond 5 MB, and makes topics by their being asked for.
+PostgreSQL is the system's package with a temporary folder. Kafka is librdkafka's built-in mock cluster: brokers in this
+process that keep ordered messages in memory and support idempotent producers. It fences no producer, deletes messages
+only above 5 MB, and creates topics on first use.
 """
 
 import os
@@ -15,6 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from hopstate.runs.run import Run
+from made_events import small_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with a node memory."""
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
+
 
 def program(name: str) -> str | None:
     places = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"))]
@@ -23,19 +32,19 @@ def program(name: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """Address of an empty server, which listens in its folder alone and asks for a password."""
+    """Address of an empty server, which listens only in its folder and requires a password."""
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'hopstate[postgres]'")
     initdb, pg_ctl = program("initdb"), program("pg_ctl")
     if initdb is None or pg_ctl is None:
         pytest.skip("needs a server of PostgreSQL: initdb and pg_ctl (Debian: apt install postgresql)")
     who: dict[str, object] = {}
     home = Path(tempfile.mkdtemp(prefix="hopstate-pg-"))
-    if os.geteuid() == 0:  # the server refuses to run as root
+    if os.geteuid() == 0:  # the server does not run as root
         try:
             nobody = pwd.getpwnam("nobody")
             os.chown(home, nobody.pw_uid, nobody.pw_gid)
         except (KeyError, OSError) as error:
-            pytest.skip(f"PostgreSQL does not run as root, and there is nobody else: {error}")
+            pytest.skip(f"PostgreSQL does not run as root, and there is no other user: {error}")
         who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
     (home / "password").write_text("se%cret/@1")
     (home / "password").chmod(0o644)
@@ -56,7 +65,7 @@ def postgres() -> Iterator[str]:
         run(pg_ctl, "-D", f"{home}/data", "-w", "-l", f"{home}/log", "-o", options, "start")
         ends = ["sh", "-c", 'read -r _; "$0" -D "$1/data" -m immediate stop', pg_ctl, str(home)]
         with subprocess.Popen(ends, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, **who):  # type: ignore[call-overload]
-            # stops the server when this process has ended, however that was, or lets go of it
+            # stops the server when this process has ended or closes the pipe
             yield f"postgresql://hop:se%25cret%2F%401@/postgres?host={home}"
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -64,7 +73,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Callable[[str], str]:
-    """Give the address of a new topic of a mock cluster."""
+    """Yield the address of a new topic of a mock cluster."""
     kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'hopstate[kafka]'")
     home = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     try:

@@ -1,7 +1,7 @@
-"""What every log must do, whatever holds it: each is a subclass with a fixture `logs` that opens the same log again.
+"""Conformance tests of logs: each log has a subclass with a fixture `logs` that opens the same log repeatedly.
 
-A second writer is refused when it opens (`second` is "refused"), or takes over, and the first is refused from then on
-("takes over").
+A second writer is rejected when it opens (`second` is "refused"), or it takes over and the first is rejected from then
+on ("takes over").
 """
 
 import json
@@ -21,7 +21,7 @@ from hopstate.serving.log import Commit, Entry, EventLog
 
 @dataclass
 class Logs:
-    """One log, opened as often as is asked; `place` is what another process opens it by."""
+    """One log that can be opened repeatedly; another process opens it by `place`."""
 
     open: Callable[..., EventLog]
     place: str
@@ -49,7 +49,7 @@ TEXTS = [
 IDS = ["it's", "\\N", "a\tb\nc", "漢", "e\u0301", "é", " ", "a ", "a", "A", "1", "01", "🎲"]
 
 
-DAMAGE = {  # what is done to a log of the commits "a b c", "1 1", "d", and the event that is named
+DAMAGE = {  # damage of a log of the commits "a b c", "1 1", "d", and the event that the error names
     "another text": ("update events set body = replace(body, 'b', 'c') where position = 1", 1),
     "no id": ("update events set id = null where position = 1", 1),
     "another place": ("update events set position = 99 where position = 1", 1),
@@ -65,11 +65,11 @@ DAMAGE = {  # what is done to a log of the commits "a b c", "1 1", "d", and the 
 
 
 class LogConformance:
-    def test_commits_come_back_as_they_were_made(self, logs: Logs) -> None:
+    def test_commits_round_trip(self, logs: Logs) -> None:
         log = logs.open()
         assert (len(log), log.start, list(log.commits())) == (0, 0, [])
         assert log.append(entries("a", "b", "c")) == 0
-        assert log.append([Entry("1"), Entry("1")]) == 3  # without ids, of which there may be many
+        assert log.append([Entry("1"), Entry("1")]) == 3  # without ids, which may repeat
         assert log.append(entries("d")) == 5
         whole = [
             Commit(0, ('{"n": "a"}', '{"n": "b"}', '{"n": "c"}')),
@@ -80,7 +80,7 @@ class LogConformance:
         assert list(log.commits(1)) == [Commit(1, whole[0].bodies[1:]), *whole[1:]]
         assert list(log.commits(5)) == whole[2:]
         assert list(log.commits(6)) == list(log.commits(99)) == []
-        assert log.positions(["d", "b", "nobody", "it's"]) == {"d": 5, "b": 1}
+        assert log.positions(["d", "b", "absent", "it's"]) == {"d": 5, "b": 1}
         assert log.positions([]) == log.bodies([]) == {}
         assert log.bodies([5, 0, 4, 1, 99]) == {5: '{"n": "d"}', 0: '{"n": "a"}', 4: "1", 1: '{"n": "b"}'}
         log.close()
@@ -91,8 +91,8 @@ class LogConformance:
         log.close()
 
     @pytest.mark.parametrize("kind", DAMAGE)
-    def test_damage_is_told_by_place_and_position(self, kind: str, logs: Logs) -> None:
-        """Whoever opens it next, to write or to read; and whoever reads on meanwhile."""
+    def test_damage_is_named_by_place_and_position(self, kind: str, logs: Logs) -> None:
+        """For the next writer or reader, and for a reader that is already open."""
         log, (change, where) = logs.open(), DAMAGE[kind]
         log.append(entries("a", "b", "c"), {"own_events": 4})
         log.append([Entry("1"), Entry("1")])
@@ -108,7 +108,7 @@ class LogConformance:
             with pytest.raises(CheckpointError, match=words):
                 logs.open(read_only=read_only)
 
-    def test_texts_of_any_kind(self, logs: Logs) -> None:
+    def test_arbitrary_text_round_trips(self, logs: Logs) -> None:
         log = logs.open()
         log.append([Entry(text) for text in TEXTS])
         for name in IDS:
@@ -132,7 +132,7 @@ class LogConformance:
         ],
         ids=["there already", "twice"],
     )
-    def test_a_commit_that_is_refused_leaves_nothing(self, bad: list[Entry], logs: Logs) -> None:
+    def test_a_rejected_commit_leaves_nothing(self, bad: list[Entry], logs: Logs) -> None:
         log = logs.open()
         log.append(entries("a", "b"), {"source": 1})
         log.add_dead_letters(entries("p"), "late")
@@ -144,8 +144,8 @@ class LogConformance:
         assert log.append(entries("x")) == 2
         log.close()
 
-    def test_many_events_of_a_commit_are_found_one_by_one(self, logs: Logs) -> None:
-        """With ids, without, with some; more than are read at a time."""
+    def test_every_event_of_a_large_commit_is_found(self, logs: Logs) -> None:
+        """With all, no or some ids; more events than one read returns."""
         log = logs.open()
         texts = [f'{{"n": {k}}}' for k in range(2_203)]
         log.append([Entry(text) for text in texts])
@@ -163,18 +163,18 @@ class LogConformance:
         assert [len(commit.bodies) for commit in log.commits()] == [2_203, 3, 2]
         log.close()
 
-    def test_no_events_are_no_commit(self, logs: Logs) -> None:
+    def test_an_empty_commit_is_ignored(self, logs: Logs) -> None:
         log = logs.open()
         assert log.append([]) == 0
         log.append(entries("a"))
         assert log.append([]) == log.append([]) == 1
-        assert log.append([], {"source": 7}) == 1  # but what is told is kept
+        assert log.append([], {"source": 7}) == 1  # but the given facts are kept
         assert (len(list(log.commits())), log.facts()["source"]) == (1, 7)
         log.add_dead_letters([], "late")
         assert log.num_dead_letters() == 0
         log.close()
 
-    def test_facts_are_told_alone_and_with_events(self, logs: Logs) -> None:
+    def test_facts_are_stored_with_and_without_events(self, logs: Logs) -> None:
         log = logs.open()
         log.set_facts({"model": "m", "own_events": 3})
         log.set_facts({"own_events": 4})
@@ -186,11 +186,11 @@ class LogConformance:
         assert found == {"model": "m", "own_events": 4, "source": {"p": 1}}
         log.close()
 
-    def test_what_is_kept_aside_is_there_once(self, logs: Logs) -> None:
+    def test_dead_letters_are_stored_once(self, logs: Logs) -> None:
         log = logs.open()
         log.add_dead_letters(entries("p", "q"), "late")
         log.add_dead_letters(entries("q", "r"), "late")
-        log.append(entries("q"))  # of no matter to the log itself
+        log.append(entries("q"))  # opaque to the log
         log.close()
         log = logs.open()
         log.add_dead_letters(entries("r"), "late")
@@ -199,18 +199,18 @@ class LogConformance:
         assert log.num_dead_letters() == 5
         log.close()
 
-    def test_an_id_that_comes_at_once_from_many_is_taken_once(self, logs: Logs) -> None:
+    def test_an_id_sent_by_many_clients_is_stored_once(self, logs: Logs) -> None:
         log = logs.open()
 
         def send(k: int) -> int:
-            taken = 0
+            appended = 0
             for i in range(10):
                 try:
                     log.append([Entry(str(k), f"e{i}"), Entry(str(k), f"f{i}")])
-                    taken += 1
+                    appended += 1
                 except DataError:
                     pass
-            return taken
+            return appended
 
         with ThreadPoolExecutor(4) as pool:
             assert sum(pool.map(send, range(4))) == 10
@@ -219,8 +219,8 @@ class LogConformance:
         assert sorted(log.positions([f"e{i}" for i in range(10)]).values()) == list(range(0, 20, 2))
         log.close()
 
-    def test_one_writes(self, logs: Logs) -> None:
-        """Here and from another process; whoever is refused has taken nothing."""
+    def test_a_log_has_one_writer(self, logs: Logs) -> None:
+        """In this process and from another one; a rejected writer has stored nothing."""
         log = logs.open()
         log.append(entries("a"))
         if logs.second == "refused":
@@ -248,7 +248,7 @@ class LogConformance:
         assert ("x" in log.facts(), log.num_dead_letters()) == (False, 0)
         log.close()
 
-    def test_readers_see_whole_commits_and_write_nothing(self, logs: Logs) -> None:
+    def test_readers_see_complete_commits_and_write_nothing(self, logs: Logs) -> None:
         with pytest.raises(MissingFileError):
             logs.open(read_only=True)
         log = logs.open()
@@ -271,7 +271,7 @@ class LogConformance:
             done.result()
         assert [c.first for c in reader.commits(seen)] == list(range(seen, 282, 7))
         assert len(reader) == 282
-        assert reader.positions(["39-6", "nobody"]) == {"39-6": 281}
+        assert reader.positions(["39-6", "absent"]) == {"39-6": 281}
         log.add_dead_letters(entries("p"), "late")
         log.set_facts({"x": 1})
         assert (reader.num_dead_letters(), reader.facts()["x"]) == (1, 1)
@@ -294,7 +294,7 @@ class LogConformance:
             log.append([Entry(body)] * 100)
         log.close()
         log = logs.open(read_only=True)
-        assert sum(len(commit.bodies) for commit in log.commits()) == 100 * logs.long  # whatever is made once
+        assert sum(len(commit.bodies) for commit in log.commits()) == 100 * logs.long  # warm up caches
         tracemalloc.start()
         try:
             assert sum(len(commit.bodies) for commit in log.commits()) == 100 * logs.long
@@ -303,13 +303,13 @@ class LogConformance:
             tracemalloc.stop()
         log.close()
 
-    def test_what_lies_before_a_position_is_cut(self, logs: Logs) -> None:
+    def test_events_before_a_position_are_truncated(self, logs: Logs) -> None:
         if not logs.cuts:
             pytest.skip("what holds this log in tests cannot delete")
         log = logs.open()
         for k in range(5):
             log.append([Entry(f"{k}{i}", f"{k}{i}") for i in range(3)], {"source": k})
-        assert log.cut(2) == log.start == 0  # of a commit all is kept or nothing
+        assert log.cut(2) == log.start == 0  # a commit is kept completely or not at all
         assert log.cut(7) == log.start == 6
         reader = logs.open(read_only=True)
         for one in (log, reader):
@@ -320,7 +320,7 @@ class LogConformance:
                 next(one.commits(5))
             assert one.positions(["00", "20", "42"]) == {"20": 6, "42": 14}
         reader.close()
-        assert log.cut(99) == 12  # the last one stays, and with it the count
+        assert log.cut(99) == 12  # the last event is kept, and with it the count
         log.close()
         log = logs.open()
         assert (log.start, len(log)) == (12, 15)

@@ -1,4 +1,4 @@
-"""Events of the far future, and what is told of an event that comes again with other contents or has more fields."""
+"""Events of the far future, and notes on repeated events with other contents or unknown fields."""
 
 import itertools
 import json
@@ -68,8 +68,10 @@ CLOCKS = {"dates": 1, "since 1970": 1, "ms": 1_000}
 
 
 @pytest.mark.parametrize("name", CLOCKS)
-def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]) -> None:
-    """Read together with others or alone; one that old data, or a clock that is a little off, has is taken."""
+def test_an_event_of_the_far_future_is_rejected(
+    name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]
+) -> None:
+    """Single or in a batch; old events and small clock errors are accepted."""
     unit = CLOCKS[name]
     with opened(runs[name]) as live:
         live._parser.skew_limit = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
@@ -84,7 +86,7 @@ def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], 
 
 
 @pytest.mark.parametrize("name", ["from 0", "no unit", "to come"])
-def test_times_of_no_clock_have_no_bound_by_default(
+def test_times_without_dates_have_no_bound_by_default(
     name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]
 ) -> None:
     with opened(runs[name]) as live:
@@ -93,10 +95,10 @@ def test_times_of_no_clock_have_no_bound_by_default(
         assert [r.position for r in live.take([at(10**15), at(10**17)])] == [0, 1]
 
 
-def test_a_bound_of_times_of_no_clock_is_from_the_event_before(
+def test_a_bound_of_times_without_dates_is_relative_to_the_previous_event(
     runs: dict[str, Run], opened: Callable[..., LiveRun]
 ) -> None:
-    """So that what becomes of an event does not depend on what it shares a commit with."""
+    """The treatment of an event does not depend on other events of its commit."""
     last = 59 * 3_600
     given = [at(last + k * DAY) for k in (1, 2, 3)]
     with opened(runs["from 0"], max_clock_skew="1d") as live:
@@ -112,8 +114,10 @@ def test_a_bound_of_times_of_no_clock_is_from_the_event_before(
 
 
 @pytest.mark.parametrize("late", ["dead-letter", "clamp"])
-def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], opened: Callable[..., LiveRun]) -> None:
-    """It cannot be moved; from a source, which cannot be told, it is kept aside in any case."""
+def test_an_event_of_the_far_future_is_dead_lettered_with_late_ones(
+    late: str, runs: dict[str, Run], opened: Callable[..., LiveRun]
+) -> None:
+    """It cannot be clamped; an event from a source, which gets no answer, is dead-lettered in any case."""
     far, near = at((NOW + 9 * DAY) * 1), at(NOW)
     with opened(runs["since 1970"], late=late) as live:
         live._parser.skew_limit._clock = lambda: float(NOW)  # type: ignore[union-attr]
@@ -158,8 +162,8 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_an_id_that_comes_again_with_other_contents_is_told(what: str, run: Run, tmp_path: Path) -> None:
-    """And changes nothing; in the log, and beside the first in the same request."""
+def test_a_repeated_id_with_other_contents_has_a_note(what: str, run: Run, tmp_path: Path) -> None:
+    """It changes nothing, in the log or in the same request as the first."""
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take([event()])
         same = {"target": "v1", "user": "u1", "time": 300.0, "amount": 0.5, "event_id": "e1", "kind": "add"}
@@ -177,8 +181,8 @@ def test_an_id_that_comes_again_with_other_contents_is_told(what: str, run: Run,
         assert len(live.log) == 2
 
 
-def test_of_what_is_no_longer_kept_nothing_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log may know an id longer than what stood under it; one that is damaged is not the same."""
+def test_deleted_events_give_no_note(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may know an id longer than its event; a damaged event differs."""
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take([event()])
         for kept, note in (({}, None), ({0: "{"}, "differs"), ({0: "[]"}, "differs")):
@@ -186,14 +190,14 @@ def test_of_what_is_no_longer_kept_nothing_is_told(run: Run, tmp_path: Path, mon
             assert [(r.position, r.duplicate, r.note) for r in live.take([event(dst="v3")])] == [(0, True, note)]
 
 
-def test_one_that_was_late_and_moved_is_the_same(run: Run, tmp_path: Path) -> None:
+def test_a_late_clamped_event_is_equal_when_repeated(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         live.take([event(event_id="e0", t=400), event()])
         assert [r.note for r in live.take([event(), event(t=500), event(dst="v3")])] == [None, "differs", "differs"]
 
 
-def test_fields_that_are_not_read_are_refused_by_name(run: Run, tmp_path: Path) -> None:
-    """A field of no meaning may be one that was written wrong: an id, a deletion."""
+def test_unknown_fields_are_rejected_by_name(run: Run, tmp_path: Path) -> None:
+    """An unknown field may be a misspelled one: an id, a deletion."""
     with LiveRun(run.path, folder=tmp_path) as live:
         for field in ("event-id", "knd", "weight"):
             given = [event(event_id=f"{field} {k}", **{field: 1}) for k in range(2)]
@@ -214,12 +218,12 @@ def test_fields_that_are_not_read_are_refused_by_name(run: Run, tmp_path: Path) 
         LiveRun(run.path, folder=tmp_path, unknown_fields="keep")  # type: ignore[arg-type]
 
 
-def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path) -> None:
+def test_unknown_fields_of_a_source_are_ignored_with_one_warning(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
         read = [Message(json.dumps(event(event_id=f"e{k}", colour="red")), "", k) for k in range(2)]
         pump = IngestLoop(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
-        with pytest.warns(UserWarning, match="colour") as told:
+        with pytest.warns(UserWarning, match="colour") as warned:
             assert [pump.run_once()[0].position for _ in range(2)] == [0, 1]
-        assert len(told) == 1
+        assert len(warned) == 1
     assert SqliteLog(tmp_path).num_dead_letters() == 0
     assert issubclass(FutureTimeError, TimeOrderError)

@@ -1,4 +1,4 @@
-"""Crashes of a live run lose nothing, and a check that cannot fail would show nothing."""
+"""Crashes of a live run lose nothing, and the check itself can fail."""
 
 import json
 import os
@@ -42,13 +42,13 @@ def trained(home: Path, name: str) -> Path:
     return home / name
 
 
-def test_nothing_is_lost_in_a_few_crashes(home: Path, tmp_path: Path) -> None:
+def test_a_few_crashes_lose_no_event(home: Path, tmp_path: Path) -> None:
     report = check_crash(trained(home, "recency"), tmp_path, {"kill": 1, "drop": 1})
     assert sum(report.crashes.values()) == 2
 
 
 @pytest.mark.slow
-def test_nothing_is_lost(home: Path, tmp_path: Path) -> None:
+def test_no_crash_loses_an_event(home: Path, tmp_path: Path) -> None:
     report = check_crash(trained(home, "recency"), tmp_path, FEW)
     assert report.crashes == FEW
     assert report.events > 0
@@ -58,21 +58,21 @@ def test_nothing_is_lost(home: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_nothing_is_lost_in_a_campaign(name: str, home: Path, tmp_path: Path) -> None:
+def test_a_crash_campaign_loses_no_event(name: str, home: Path, tmp_path: Path) -> None:
     check_crash(trained(home, name), tmp_path, CAMPAIGN, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["drop", "tear"])
-def test_without_syncs_a_loss_of_power_is_seen(kind: Kind, home: Path, tmp_path: Path) -> None:
+def test_power_loss_without_syncs_is_detected(kind: Kind, home: Path, tmp_path: Path) -> None:
     with pytest.raises(DurabilityError, match=f"after {kind} at call"):
         check_crash(trained(home, "recency"), tmp_path, {kind: 20}, syncs=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", ["log", "snapshot", "order"])
-def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, without a fault: a log that loses, a state that is no replay's."""
+def test_a_broken_run_is_detected(broken: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, without a fault: a log that loses events, a state that differs from a replay."""
     run = trained(home, "ctdg-ssm")
     (tmp_path / "live").mkdir()
     with LiveRun(run, folder=tmp_path / "replay") as replay:
@@ -83,7 +83,7 @@ def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypat
         state = module._Checked(replay, events, run, tmp_path / "live", None)
         state.acknowledged, state.ends = 40, set(range(0, 41, 4))
         if broken == "log":
-            log = SqliteLog(tmp_path / "live")  # which knows nothing of them any more
+            log = SqliteLog(tmp_path / "live")  # which has lost them
             log._query("delete from events where position >= 36")
             log.set_facts({"end": 36})
             for _ in range(2):  # two records
@@ -103,8 +103,8 @@ def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_log_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
-    """However early the first start is killed, the next one finds a log that it can use."""
+def test_a_log_is_created_completely_or_not_at_all(tmp_path: Path) -> None:
+    """If the first start is killed at any moment, the next one finds a usable log."""
     for call in range(1, 80):
         folder = tmp_path / str(call)
         folder.mkdir()
@@ -119,15 +119,15 @@ def test_a_log_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
         _, status = os.waitpid(child, 0)
         log = SqliteLog(folder)
         assert len(log) in (0, 1)
-        if os.WIFEXITED(status):  # the disk held to the end
+        if os.WIFEXITED(status):  # the disk did not fail
             assert (os.WEXITSTATUS(status), len(log)) == (7, 1)
             break
         log.close()
     else:
-        raise AssertionError("the disk never held")
+        raise AssertionError("the disk failed every time")
 
 
-def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
+def test_the_last_three_snapshots_are_kept(home: Path, tmp_path: Path) -> None:
     run = trained(home, "ctdg-ssm")
     state = tmp_path / "state"
     with LiveRun(run, folder=tmp_path, snapshot_every=10) as live:
@@ -139,7 +139,7 @@ def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
         want = digest(live.past)
 
     def again() -> int:
-        """Return from where the log is read."""
+        """Return the position from which the log is read."""
         with LiveRun(run, folder=tmp_path) as live:
             assert digest(live.past) == want
             live.snapshot_position, kept = live.position, live.snapshot_position
@@ -149,7 +149,7 @@ def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
     (state / "live.json").write_text("{")
     with pytest.warns(HopstateWarning):
         assert again() == 50
-    assert again() == 50  # it counts now
+    assert again() == 50  # it is complete now
     (state / "live.json").write_text("{")
     (state / f"live-{160 + 50:012}.json").unlink()
     with pytest.warns(HopstateWarning):

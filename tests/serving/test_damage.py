@@ -1,4 +1,4 @@
-"""A log and snapshots that are damaged: what is wrong is told by its name, and a cut log's past is there twice."""
+"""Damaged logs and snapshots: errors name the damage, and the history of a truncated log is stored twice."""
 
 import itertools
 import json
@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import made_events
-from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
@@ -24,11 +23,6 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.sinks import ParquetSink
 
 EVENTS = made_events.table(200, 90).to_dict("records")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
 
 
 def altered(folder: Path, what: str) -> None:
@@ -51,7 +45,7 @@ DAMAGE = {
     "a time before": """update events set body = '{"src": "u1", "dst": "v1", "t": 1}' where position = 5""",
     "an event that is missing": "delete from events where position = 5",
     "a text that is cut": "update events set body = substr(body, 1, 20) where position = 6",
-    "events where others stand": "update events set position = 104 where position = 5",
+    "events at positions of others": "update events set position = 104 where position = 5",
     "a commit of another size": "update events set begins = 0 where position = 6",
     "facts that are none": "update facts set value = '{' where key = 'own_events'",
     "a number of events that is none": "update facts set value = '[1]' where key = 'own_events'",
@@ -76,11 +70,9 @@ QUICK = (
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in DAMAGE]
 )
-def test_a_damaged_log_is_told_by_its_name(
-    kind: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_log_is_named(kind: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with LiveRun(run.path, folder=tmp_path, snapshot_every=10**6) as live:
-        for some in (EVENTS[:5], EVENTS[5:6], EVENTS[6:10]):  # each a row of the log's table
+        for some in (EVENTS[:5], EVENTS[5:6], EVENTS[6:10]):  # one row of the log's table each
             live.take(some)
         live.snapshot_position = live.position  # no snapshot: a start reads the log
     altered(tmp_path, DAMAGE[kind])
@@ -94,8 +86,8 @@ def test_a_damaged_log_is_told_by_its_name(
     assert str(tmp_path) in capsys.readouterr().err
 
 
-def test_a_snapshot_of_another_log_is_refused(run: Run, tmp_path: Path) -> None:
-    """One that was deleted, so that it would begin again, or that holds other events at the same positions."""
+def test_a_snapshot_of_another_log_is_rejected(run: Run, tmp_path: Path) -> None:
+    """A deleted log, which would start again, or one with other events at the same positions."""
     for name, events in (("one", EVENTS[:20]), ("two", EVENTS[1:30])):
         with LiveRun(run.path, folder=tmp_path / name) as live:
             live.take(events)
@@ -110,7 +102,7 @@ def test_a_snapshot_of_another_log_is_refused(run: Run, tmp_path: Path) -> None:
         LiveRun(run.path, folder=tmp_path / "one")
 
 
-def test_other_files_next_to_snapshots_stay(run: Run, tmp_path: Path) -> None:
+def test_other_files_next_to_snapshots_are_kept(run: Run, tmp_path: Path) -> None:
     others = ("x-ray.safetensors", "events-mine.safetensors", ".tmp-mine", "live-notes.json", "memory-.part")
     (tmp_path / "state").mkdir()
     for name in others:
@@ -123,7 +115,7 @@ def test_other_files_next_to_snapshots_stay(run: Run, tmp_path: Path) -> None:
 
 
 # ---- snapshots of a log that is cut -------------------------------------------------------------------------
-def test_a_cut_log_without_a_whole_snapshot_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_truncated_log_without_a_complete_snapshot_is_named(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path, retention=1, snapshot_every=20) as live:
         for i in range(0, 75, 15):
             live.take(EVENTS[i : i + 15])
@@ -137,7 +129,7 @@ def test_a_cut_log_without_a_whole_snapshot_is_told(run: Run, tmp_path: Path) ->
 
 
 # ---- a sink's minute ----------------------------------------------------------------------------------------
-def test_rows_are_written_when_a_minute_has_gone_by_without_an_event(
+def test_rows_are_written_after_a_minute_without_events(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = itertools.count(0.0, 10.0)
@@ -157,9 +149,9 @@ def test_rows_are_written_when_a_minute_has_gone_by_without_an_event(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:scores wait")  # where the first try comes before a tick's
-def test_a_service_lets_time_pass(run: Run, tmp_path: Path) -> None:
-    """Also where the sink cannot be written, which is told, and tried again."""
+@pytest.mark.filterwarnings("ignore:scores wait")  # if the first try precedes a tick
+def test_a_service_flushes_its_sink_over_time(run: Run, tmp_path: Path) -> None:
+    """Also if the sink cannot be written, which is reported and retried."""
     pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
     from waiting import until
@@ -196,10 +188,10 @@ def test_a_service_lets_time_pass(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["sink", "snapshot"])
-def test_trouble_after_a_commit_ends_when_it_is_over(
+def test_an_error_after_a_commit_clears_after_recovery(
     what: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without another event: what was due is tried again."""
+    """Without another event, the due write is retried."""
     pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
     from waiting import until
@@ -227,5 +219,5 @@ def test_trouble_after_a_commit_ends_when_it_is_over(
         broken = False
         until(lambda: client.get("/state").json()["trouble"] == "")
         assert 'hopstate_trouble{of="sink or snapshot"} 0.0' in client.get("/metrics").text
-        told = client.get("/state").json()
-        assert (told["snapshot"], sink.next) == (5, 5)
+        state = client.get("/state").json()
+        assert (state["snapshot"], sink.next) == (5, 5)

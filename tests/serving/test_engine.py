@@ -1,4 +1,4 @@
-"""Clients that leave amid an answer, stops while slices run: no half state, nothing lost, others unchanged."""
+"""Clients that disconnect during an answer, stops during slices: no partial state, nothing lost, others unaffected."""
 
 import asyncio
 import json
@@ -16,47 +16,30 @@ from made_events import small_run, table
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
+from gated_log import GatedLog
+
 from hopstate.runs.queries import QuerySession, pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving import live as live_module
 from hopstate.serving.engine import Limits, ServiceEngine
 from hopstate.serving.live import LiveRun
-from hopstate.serving.log import SqliteLog
 from hopstate.serving.service import service
 from hopstate.serving.work_queue import WorkQueue
 from hopstate.streaming.slices import Steps, run_to_completion
 
 EVENTS = [row | {"event_id": f"e{i}"} for i, row in enumerate(table(200, 40).to_dict("records"))]
 PAIRS = [("u1", "v2"), ("u2", "v3")]
-SECONDS = 60  # by which something hangs
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
-
-
-class Held(SqliteLog):
-    """A log whose commits wait for leave."""
-
-    def __init__(self, *told: Any) -> None:
-        super().__init__(*told)
-        self.begun, self.leave = threading.Event(), threading.Event()
-
-    def append(self, *told: Any) -> int:
-        self.begun.set()
-        assert self.leave.wait(SECONDS)
-        return super().append(*told)
+SECONDS = 60  # timeout of a hanging test
 
 
 class Long:
-    """A question in slices that stands still in its first until it has leave."""
+    """A sliced query that blocks in its first slice until `leave` is set."""
 
     def __init__(self) -> None:
         self.begun, self.leave, self.slices, self.closed = threading.Event(), threading.Event(), 0, False
 
-    def __call__(self, asked: QuerySession) -> Steps[tuple[np.ndarray, int]]:
-        before = run_to_completion(pair_probabilities(asked, PAIRS))[0]
+    def __call__(self, session: QuerySession) -> Steps[tuple[np.ndarray, int]]:
+        before = run_to_completion(pair_probabilities(session, PAIRS))[0]
         try:
             for _ in range(3):
                 self.slices += 1
@@ -68,12 +51,12 @@ class Long:
         return before, self.slices
 
 
-def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path, **limits: float) -> None:
-    """Do work beside an open service, with a log that can be held."""
+def with_engine(work: Callable[[ServiceEngine, GatedLog], Any], run: Run, folder: Path, **limits: float) -> None:
+    """Run `work` with an open engine and a log whose commits can be blocked."""
 
     async def whole() -> None:
         folder.mkdir(exist_ok=True)
-        log = Held(folder)
+        log = GatedLog(folder)
         engine = ServiceEngine(partial(LiveRun, run.path, folder=folder, log=log), Limits(**limits))
         await engine.start()
         await asyncio.wait_for(work(engine, log), SECONDS)
@@ -98,7 +81,7 @@ async def begun(event: threading.Event) -> None:
 
 
 # ---- the executor ----------------------------------------------------------------------------------------------
-def test_work_that_is_cancelled_ends_with_its_slice() -> None:
+def test_cancelled_work_ends_with_its_slice() -> None:
     executor, begun, leave, done = WorkQueue("test"), threading.Event(), threading.Event(), list[str]()
 
     def long() -> Steps[None]:
@@ -124,51 +107,51 @@ def test_work_that_is_cancelled_ends_with_its_slice() -> None:
 
 # ---- engine -------------------------------------------------------------------------------------------------
 def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) -> None:
-    """They are on the disk: the run stands on them when it has the time, before anything that is asked from then on."""
+    """They are durable: the run applies them later, but before any query that arrives after them."""
 
-    async def work(engine: ServiceEngine, log: Held) -> None:
-        long, taken = Long(), asyncio.create_task(engine.take(EVENTS))
+    async def work(engine: ServiceEngine, log: GatedLog) -> None:
+        long, commit = Long(), asyncio.create_task(engine.take(EVENTS))
         await begun(log.begun)
-        asked = asyncio.create_task(engine.answer(long))
+        answer = asyncio.create_task(engine.answer(long))
         await begun(long.begun)
         log.leave.set()
-        assert [one.position for one in await taken] == list(range(40))
+        assert [one.position for one in await commit] == list(range(40))
         later = asyncio.create_task(scores(engine))
-        assert not asked.done()
+        assert not answer.done()
         long.leave.set()
         assert await later == offline(run, 40)
-        (before, _), _ = await asked
+        (before, _), _ = await answer
         assert before.tolist() == offline(run, 0)
 
-    at_doors(work, run, tmp_path / "live")
+    with_engine(work, run, tmp_path / "live")
 
 
-def test_a_snapshot_amid_a_commit_keeps_the_state_after_it(run: Run, tmp_path: Path) -> None:
+def test_a_snapshot_during_a_commit_has_the_state_after_it(run: Run, tmp_path: Path) -> None:
     leave = threading.Event()
 
-    async def work(engine: ServiceEngine, log: Held) -> None:
+    async def work(engine: ServiceEngine, log: GatedLog) -> None:
         def tick(*, again: bool = False) -> None:
             before = engine.live.past
             assert leave.wait(SECONDS)
             engine.live.past = before  # as a snapshot does
 
         engine.live.tick = tick  # type: ignore[method-assign]
-        taken = asyncio.create_task(engine.take(EVENTS[:2]))
+        commit = asyncio.create_task(engine.take(EVENTS[:2]))
         await begun(log.begun)
         await asyncio.sleep(0.2)  # a tick is due
         log.leave.set()
-        await taken
+        await commit
         leave.set()
         await scores(engine)
         assert engine.live.position == 2
 
-    at_doors(work, run, tmp_path / "live", tick=0.01)
+    with_engine(work, run, tmp_path / "live", tick=0.01)
 
 
-def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> None:
-    """The events of its request are taken, once; those of others too, in the same commit or the next."""
+def test_a_client_that_disconnects_during_a_commit_loses_nothing(run: Run, tmp_path: Path) -> None:
+    """The events of its request are stored once; those of others too, in the same commit or the next."""
 
-    async def work(engine: ServiceEngine, log: Held) -> None:
+    async def work(engine: ServiceEngine, log: GatedLog) -> None:
         first = asyncio.create_task(engine.take(EVENTS[:10]))
         await begun(log.begun)
         others = [asyncio.create_task(engine.take(EVENTS[i : i + 10])) for i in (10, 20)]
@@ -181,51 +164,51 @@ def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> Non
         assert [(one.position, one.duplicate) for one in again] == [(i, True) for i in range(20)]
         assert await scores(engine) == offline(run, 30)
 
-    at_doors(work, run, tmp_path / "live")
+    with_engine(work, run, tmp_path / "live")
     with LiveRun(run.path, folder=tmp_path / "live") as live:
         assert len(live.log) == live.position == 30
 
 
 @pytest.mark.slow
-def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Path) -> None:
-    async def work(engine: ServiceEngine, log: Held) -> None:
+def test_a_disconnect_cancels_the_query(run: Run, tmp_path: Path) -> None:
+    async def work(engine: ServiceEngine, log: GatedLog) -> None:
         log.leave.set()
         long = Long()
-        asked, waiting = asyncio.create_task(engine.answer(long)), asyncio.create_task(scores(engine))
+        answer, waiting = asyncio.create_task(engine.answer(long)), asyncio.create_task(scores(engine))
         await begun(long.begun)
-        taken, gone = asyncio.create_task(engine.take(EVENTS[:20])), asyncio.create_task(scores(engine))
+        commit, gone = asyncio.create_task(engine.take(EVENTS[:20])), asyncio.create_task(scores(engine))
         await asyncio.sleep(0)
-        asked.cancel()
+        answer.cancel()
         gone.cancel()
         await asyncio.sleep(0)
         long.leave.set()
         assert await waiting == offline(run, 0)
-        assert len(await taken) == 20
+        assert len(await commit) == 20
         assert await scores(engine) == offline(run, 20)
         assert (long.slices, long.closed) == (1, True)
 
-    at_doors(work, run, tmp_path / "live")
+    with_engine(work, run, tmp_path / "live")
 
 
 @pytest.mark.slow
-def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path) -> None:
-    async def work(engine: ServiceEngine, log: Held) -> None:
+def test_a_stop_during_slices_answers_and_keeps_all(run: Run, tmp_path: Path) -> None:
+    async def work(engine: ServiceEngine, log: GatedLog) -> None:
         log.leave.set()
         long = Long()
-        asked = asyncio.create_task(engine.answer(long))
+        answer = asyncio.create_task(engine.answer(long))
         await begun(long.begun)
-        taken = asyncio.create_task(engine.take(EVENTS[:20]))
+        commit = asyncio.create_task(engine.take(EVENTS[:20]))
         await asyncio.sleep(0)
         stopped = asyncio.create_task(engine.stop())
         await asyncio.sleep(0)
         long.leave.set()
-        assert [one.position for one in await taken] == list(range(20))
-        (before, slices), _ = await asked
+        assert [one.position for one in await commit] == list(range(20))
+        (before, slices), _ = await answer
         assert (before.tolist(), slices) == (offline(run, 0), 3)
         await stopped
 
     async def whole() -> None:
-        log = Held(tmp_path)
+        log = GatedLog(tmp_path)
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
         await engine.start()
         await asyncio.wait_for(work(engine, log), SECONDS)
@@ -236,10 +219,10 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])
-def test_between_slices_of_a_draft_the_run_answers_as_before(
+def test_queries_between_slices_of_a_commit_see_the_earlier_state(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what comes of the draft is what comes of it in one piece."""
+    """And the result of the sliced commit equals that of one call."""
     run = small_run(name, tmp_path)
     monkeypatch.setattr(live_module, "SLICE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
@@ -267,13 +250,13 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
 # ---- the service -------------------------------------------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/rank", "/events"])
-def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Path) -> None:
-    """A ranking is given up, and counted as 499; events are taken all the same."""
-    log = Held(tmp_path)
+def test_a_connection_that_ends_during_an_answer(path: str, run: Run, tmp_path: Path) -> None:
+    """A ranking is cancelled and counted as 499; events are stored nevertheless."""
+    log = GatedLog(tmp_path)
     app = service(partial(LiveRun, run.path, folder=tmp_path, log=log), name="run")
     engine, sent = app.state.engine, list[Any]()
-    told: dict[str, Any] = {"source": "u1"} if path == "/rank" else {"events": EVENTS[:5]}
-    body = json.dumps(told).encode()
+    args: dict[str, Any] = {"source": "u1"} if path == "/rank" else {"events": EVENTS[:5]}
+    body = json.dumps(args).encode()
     heads = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": path, "headers": heads, "query_string": b""}
     scope |= {"raw_path": path.encode(), "root_path": "", "scheme": "http", "server": ("h", 80), "app": app}
@@ -281,7 +264,7 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
     async def whole() -> None:
         await engine.start()
         long, left = Long(), asyncio.Event()
-        held = asyncio.create_task(engine.answer(long))  # what is asked waits for it
+        blocking = asyncio.create_task(engine.answer(long))  # the request waits for it
         await begun(long.begun)
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -304,7 +287,7 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
             assert sent[0]["status"] == 499
         log.leave.set()
         long.leave.set()
-        await held
+        await blocking
         await asyncio.wait_for(request, SECONDS)
         await engine.stop()
 

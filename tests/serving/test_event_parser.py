@@ -1,4 +1,4 @@
-"""Events that come in mean what a file of them would, however they are read."""
+"""Incoming events are parsed like a file with the same rows."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def own(name: str) -> pd.DataFrame:
     return found if name in ("features", "gaps") else found[["src", "dst", "t"]]
 
 
-QUICK = ("rows", "gaps")  # numbers for ids, or names with features that may be missing
+QUICK = ("rows", "gaps")  # numeric ids, or text ids with features that may be missing
 
 
 @pytest.fixture(
@@ -58,7 +58,7 @@ def live(made: tuple[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def drawn(name: str, past: Any, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Events of nodes that are known and new, with deletions, features of any size, and gaps where there may be."""
+    """Events of known and new nodes, with deletions, features of any size, and missing values where allowed."""
     rows = own(name).sample(count, replace=True, random_state=rng.integers(1 << 31)).to_dict("records")
     for k, row in enumerate(rows):
         row["t"] = int(past.last_time) + k // 2
@@ -72,16 +72,16 @@ def drawn(name: str, past: Any, count: int, rng: np.random.Generator) -> list[di
     return rows
 
 
-def told(incoming: EventParser, bodies: list[dict[str, Any]], past: Any) -> Columns:
+def parse(incoming: EventParser, bodies: list[dict[str, Any]], past: Any) -> Columns:
     return incoming.in_order(bodies, past, range(len(bodies)))[0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 40])
-def test_numbers_are_what_a_file_of_them_gives(count: int, live: tuple[str, LiveRun]) -> None:
+def test_numbers_are_parsed_as_in_a_file(count: int, live: tuple[str, LiveRun]) -> None:
     name, run = live
     rng = np.random.default_rng(count)
     for _ in range(5):
-        bodies = told(run._parser, drawn(name, run.past, count, rng), run.past)
+        bodies = parse(run._parser, drawn(name, run.past, count, rng), run.past)
         quick, slow = run._parser._numeric_stream(bodies, run.past), run._parser._table_stream(bodies, run.past)
         assert quick is not None
         assert (quick.time_unit, quick.t.dtype) == (slow.time_unit, slow.t.dtype)
@@ -95,32 +95,34 @@ def test_numbers_are_what_a_file_of_them_gives(count: int, live: tuple[str, Live
         assert [end.tolist() for end in names[:2]] == [end.tolist() for end in names[2:]]
 
 
-def test_events_of_numbers_touch_no_file(live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numeric_events_write_no_file(live: tuple[str, LiveRun], monkeypatch: pytest.MonkeyPatch) -> None:
     name, run = live
-    bodies = told(run._parser, drawn(name, run.past, 20, np.random.default_rng(0)), run.past)
+    bodies = parse(run._parser, drawn(name, run.past, 20, np.random.default_rng(0)), run.past)
     monkeypatch.setattr(files, "temporary_name", lambda path: pytest.fail(f"{path} is written"))
     run._parser.stream(bodies, run.past)
 
 
-def test_what_a_file_refuses_is_refused(live: tuple[str, LiveRun]) -> None:
+def test_values_that_a_file_rejects_are_rejected(live: tuple[str, LiveRun]) -> None:
     name, run = live
     for row in [{"t": 2**63 - 1}] + [{"amount": 1e300}] * (name in ("features", "gaps")):
         given = {k: v for k, v in drawn(name, run.past, 1, np.random.default_rng(1))[0].items() if k != "kind"}
-        bodies = told(run._parser, [given | {"weight": 1} | row], run.past)
+        bodies = parse(run._parser, [given | {"weight": 1} | row], run.past)
         assert run._parser._numeric_stream(bodies, run.past) is None
         with pytest.raises(DataError):
             run._parser.stream(bodies, run.past)
 
 
 def plain(name: str, past: Any, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """What comes nearly always: events of one form, without deletions and gaps."""
+    """The common case: uniform events, without deletions and missing values."""
     rows = [{k: v for k, v in row.items() if k != "kind"} for row in drawn(name, past, count, rng)]
     return [row | {k: 0.1 * i for k in ("amount", "weight") if row.get(k, 1) is None} for i, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
-def test_a_time_does_not_depend_on_those_beside_it(together: bool, made: tuple[str, Run], tmp_path: Path) -> None:
-    """Whole numbers beside others, as two clients may send them, would be rounded as those are."""
+def test_a_time_does_not_depend_on_other_events_of_the_request(
+    together: bool, made: tuple[str, Run], tmp_path: Path
+) -> None:
+    """Integers in a request with fractions, as two clients may send them, must not be rounded."""
     name, run = made
     with LiveRun(run.path, folder=tmp_path) as live:
         first, other = plain(name, live.past, 2, np.random.default_rng(0))
@@ -149,8 +151,8 @@ def test_ids_have_at_most_a_thousand_bytes(field: str, value: str, is_good: bool
         assert len(live.log) == is_good
 
 
-def test_a_feature_with_the_name_of_an_end_or_of_the_time_is_refused(tmp_path: Path) -> None:
-    """In the log it would take the place of what has that name there."""
+def test_a_feature_named_like_an_endpoint_or_the_time_is_rejected(tmp_path: Path) -> None:
+    """In the log it would replace the field of that name."""
     events = own("features").rename(columns={"t": "timestamp", "weight": "t"})
     run = small_run(
         "recency", tmp_path, events, **{"read.edge_columns": ["amount", "t"], "read.time_column": "timestamp"}
@@ -159,8 +161,8 @@ def test_a_feature_with_the_name_of_an_end_or_of_the_time_is_refused(tmp_path: P
         LiveRun(run.path)
 
 
-def test_events_of_a_commit_are_written_as_each_alone():
-    """Signs that end a line, a value or an object, and what a text to be filled in would take for a place."""
+def test_events_of_a_commit_are_written_like_single_events():
+    """Characters that end a line, a value or an object, and placeholders of format strings."""
     texts = ["a", "},\n{", ', "x": {', "\u00e9\u2028\x00", "", "%s %"]
     fields = {"src": texts, "dst": [*range(6)], "t": [k / 3 for k in range(6)], "100%": [None, 1e30, *"\n1a2"]}
     for deletes in ([False] * 6, [k % 2 == 1 for k in range(6)]):

@@ -43,35 +43,35 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
     app = service(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter"), name="run", token="secret")
-    with TestClient(app, headers={"Authorization": "bearer secret"}) as client:  # the scheme's case says nothing
+    with TestClient(app, headers={"Authorization": "bearer secret"}) as client:  # the scheme is case-insensitive
         yield client
 
 
 # ---- the description ----------------------------------------------------------------------------------------
-def test_the_description_names_routes_fields_and_the_token(client: TestClient) -> None:
-    told = client.get("/openapi.json", headers={"Authorization": ""}).json()
-    assert {"/events", "/rank", "/metrics", "/state", "/v2/models/{model}/infer"} <= told["paths"].keys()
-    assert told["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
+def test_the_openapi_schema_names_routes_fields_and_the_token(client: TestClient) -> None:
+    schema = client.get("/openapi.json", headers={"Authorization": ""}).json()
+    assert {"/events", "/rank", "/metrics", "/state", "/v2/models/{model}/infer"} <= schema["paths"].keys()
+    assert schema["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
     for path in ("/events", "/rank"):
-        route = told["paths"][path]["post"]
+        route = schema["paths"][path]["post"]
         assert route["security"] == [{"HTTPBearer": []}]
         assert {"200", "4XX", "503"} <= route["responses"].keys()
-    assert set(told["components"]["schemas"]["RankIn"]["properties"]) >= {"source", "top", "time", "candidates"}
+    assert set(schema["components"]["schemas"]["RankIn"]["properties"]) >= {"source", "top", "time", "candidates"}
     assert client.get("/docs", headers={"Authorization": ""}).status_code == 200
 
 
-def test_receipts_have_notes_where_there_is_something_to_note(client: TestClient) -> None:
+def test_receipts_have_notes_only_if_needed(client: TestClient) -> None:
     first = client.post("/events", json={"events": EVENTS[10:12]}).json()
     assert all(receipt.keys() == {"position", "score", "duplicate"} for receipt in first["receipts"])
     late, other = EVENTS[0], EVENTS[10] | {"dst": "v0x"}
-    told = client.post("/events", json={"events": [late, EVENTS[10], other]}).json()["receipts"]
-    assert [receipt.get("note") for receipt in told] == ["late", None, "differs"]
-    figures = client.get("/metrics").text
-    assert 'hopstate_events_out_total{why="late"} 1.0' in figures
-    assert "hopstate_events_differing_total 1.0" in figures
+    receipts = client.post("/events", json={"events": [late, EVENTS[10], other]}).json()["receipts"]
+    assert [receipt.get("note") for receipt in receipts] == ["late", None, "differs"]
+    metrics = client.get("/metrics").text
+    assert 'hopstate_events_out_total{why="late"} 1.0' in metrics
+    assert "hopstate_events_differing_total 1.0" in metrics
 
 
-def test_fields_that_are_ignored_are_named_in_the_answer(run: Run, tmp_path: Path) -> None:
+def test_ignored_fields_are_named_in_the_response(run: Run, tmp_path: Path) -> None:
     opened = partial(LiveRun, run.path, folder=tmp_path, unknown_fields="ignore")
     with TestClient(service(opened, name="run")) as client:
         answer = client.post("/events", json={"events": [EVENTS[0] | {"colour": 1}, EVENTS[1]]}).json()
@@ -80,7 +80,7 @@ def test_fields_that_are_ignored_are_named_in_the_answer(run: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("late", "why"), [("reject", "late"), ("clamp", "future")])
-def test_what_is_refused_for_its_time_is_counted(late: str, why: str, run: Run, tmp_path: Path) -> None:
+def test_events_rejected_for_their_time_are_counted(late: str, why: str, run: Run, tmp_path: Path) -> None:
     opened = partial(LiveRun, run.path, folder=tmp_path, late=late, max_clock_skew=1_000)
     with TestClient(service(opened, name="run")) as client:
         client.post("/events", json={"events": EVENTS[:2]})
@@ -89,23 +89,23 @@ def test_what_is_refused_for_its_time_is_counted(late: str, why: str, run: Run, 
         assert f'hopstate_events_out_total{{why="{why}"}} 1.0' in client.get("/metrics").text
 
 
-# ---- figures ------------------------------------------------------------------------------------------------
-def test_ages_of_what_has_not_been_are_none(client: TestClient) -> None:
-    def figure(name: str) -> float:
+# ---- metrics ------------------------------------------------------------------------------------------------
+def test_ages_are_missing_before_the_first_event(client: TestClient) -> None:
+    def metric(name: str) -> float:
         return float(re.findall(rf"^{name} (\S+)$", client.get("/metrics").text, re.M)[0])
 
-    assert np.isnan(figure("hopstate_snapshot_age_seconds"))
-    assert figure("hopstate_last_event_arrived") > 1.7e9  # when the service started: no age of half a century
+    assert np.isnan(metric("hopstate_snapshot_age_seconds"))
+    assert metric("hopstate_last_event_arrived") > 1.7e9  # the start of the service, not 1970
     assert client.get("/state").json()["snapshot_age"] is None
     client.app.state.engine.live.snapshot()  # type: ignore[attr-defined]
     client.post("/events", json={"events": EVENTS[:2]})
-    assert 0 <= figure("hopstate_snapshot_age_seconds") < 1e6
-    told = client.get("/state").json()
-    assert (told["method"], told["waiting_events"], told["latency"]["/events"]["answers"]) == ("recency", 0, 1)
-    assert 0 < told["latency"]["/events"]["p50"] <= told["latency"]["/events"]["p99"]
+    assert 0 <= metric("hopstate_snapshot_age_seconds") < 1e6
+    state = client.get("/state").json()
+    assert (state["method"], state["waiting_events"], state["latency"]["/events"]["answers"]) == ("recency", 0, 1)
+    assert 0 < state["latency"]["/events"]["p50"] <= state["latency"]["/events"]["p99"]
 
 
-def test_a_snapshots_age_goes_on_after_a_start(run: Run, tmp_path: Path) -> None:
+def test_the_age_of_a_snapshot_survives_a_restart(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:5])
     head = tmp_path / "state" / "live.json"
@@ -124,18 +124,18 @@ def test_rates_and_ages_do_not_follow_the_system_clock(
     client.app.state.engine.live.snapshot()  # type: ignore[attr-defined]
     monkeypatch.setattr(time, "time", lambda: wall() + shift)
     client.post("/events", json={"events": EVENTS[30:31]})
-    told = client.get("/state").json()
-    assert told["events_per_second"] == pytest.approx(31 / 60)
-    assert 0 <= told["arrived"] < 60
-    assert 0 <= told["snapshot_age"] < 60
+    state = client.get("/state").json()
+    assert state["events_per_second"] == pytest.approx(31 / 60)
+    assert 0 <= state["arrived"] < 60
+    assert 0 <= state["snapshot_age"] < 60
     monkeypatch.setattr(time, "monotonic", lambda: steady() + 600)
-    told = client.get("/state").json()
-    assert told["events_per_second"] == 0
-    assert told["arrived"] == pytest.approx(600, abs=60)
+    state = client.get("/state").json()
+    assert state["events_per_second"] == 0
+    assert state["arrived"] == pytest.approx(600, abs=60)
 
 
 @pytest.mark.slow
-def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> None:
+def test_all_alarms_are_counted_even_if_not_shown(client: TestClient) -> None:
     engine = client.app.state.engine  # type: ignore[attr-defined]
     for k in range(3):
         for _ in range(6):
@@ -153,7 +153,7 @@ HOSTS = {
 }
 
 
-def test_by_which_names_a_service_is_asked(run: Run, tmp_path: Path) -> None:
+def test_host_names_that_a_service_accepts(run: Run, tmp_path: Path) -> None:
     names = _names("127.0.0.1", ["proxy.example"])
     with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", hosts=names)) as client:
         for status, hosts in HOSTS.items():
@@ -162,14 +162,14 @@ def test_by_which_names_a_service_is_asked(run: Run, tmp_path: Path) -> None:
                     assert client.get(path, headers={"Host": host}).status_code == status, (host, path)
 
 
-def test_who_listens_everywhere_is_asked_by_any_name() -> None:
+def test_a_service_on_all_interfaces_accepts_any_host_name() -> None:
     assert _names("0.0.0.0", []) is _names("::", []) is None
     assert _names("0.0.0.0", ["a.example"]) == ["0.0.0.0", "localhost", "127.0.0.1", "[::1]", "a.example"]
 
 
 @pytest.fixture
 def listening(run: Run, tmp_path: Path) -> Iterator[Callable[..., tuple[str, int]]]:
-    """A service that listens, with bounds on its connections."""
+    """A listening service with limits on its connections."""
     servers: list[tuple[Any, threading.Thread]] = []
 
     def made(**bounds: Any) -> tuple[str, int]:
@@ -192,7 +192,7 @@ HEALTH = b"GET /v2/health/live HTTP/1.1\r\nHost: h\r\n"
 
 
 def answered(connection: socket.socket) -> bytes:
-    """What comes until the connection ends, or an answer is whole."""
+    """The bytes received until the connection ends or the response is complete."""
     found = b""
     try:
         while b'{"live":true}' not in found and (some := connection.recv(65536)):
@@ -203,8 +203,8 @@ def answered(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.slow
-def test_large_bodies_and_refusals_of_them_keep_the_connection(listening: Callable[..., tuple[str, int]]) -> None:
-    """Also one that is refused before it has arrived: what comes of it is read past."""
+def test_rejected_large_bodies_keep_the_connection(listening: Callable[..., tuple[str, int]]) -> None:
+    """Also a body that is rejected before it has arrived: the rest is read and discarded."""
     connection = http.client.HTTPConnection(*listening(), timeout=60)
     for kind, status in (("application/json", 400), ("text/plain", 415), ("application/json", 400)):
         connection.request("POST", "/rank", b" " * 100_000, {"Content-Type": kind})
@@ -221,7 +221,7 @@ def test_large_bodies_and_refusals_of_them_keep_the_connection(listening: Callab
     assert connection.getresponse().status == 200
 
 
-def test_connections_beyond_a_number_are_refused(listening: Callable[..., tuple[str, int]]) -> None:
+def test_connections_above_the_limit_are_rejected(listening: Callable[..., tuple[str, int]]) -> None:
     place = listening(limit_concurrency=3)
     open_ones = [socket.create_connection(place, timeout=60) for _ in range(2)]
     for connection in open_ones:
@@ -232,12 +232,12 @@ def test_connections_beyond_a_number_are_refused(listening: Callable[..., tuple[
         assert answered(one_more).startswith(b"HTTP/1.1 503")
     open_ones.pop().close()
 
-    def asks() -> bool:
+    def is_reachable() -> bool:
         with socket.create_connection(place, timeout=60) as one:
             one.sendall(HEALTH + b"Connection: close\r\n\r\n")
             return answered(one).startswith(b"HTTP/1.1 200")
 
-    until(asks)
+    until(is_reachable)
     for connection in open_ones:
         connection.close()
 
@@ -245,7 +245,7 @@ def test_connections_beyond_a_number_are_refused(listening: Callable[..., tuple[
 # ---- what is refused by its head ----------------------------------------------------------------------------
 @pytest.mark.parametrize("pause", [0, 5_000], ids=["at once", "in pieces"])
 @pytest.mark.parametrize("head", [b"a: b\r\n" * 10_000, b"a: b\r\n" * 101, b"a: " + b"b" * (33 << 10) + b"\r\n"])
-def test_large_heads_are_refused(head: bytes, pause: int, listening: Callable[..., tuple[str, int]]) -> None:
+def test_large_headers_are_rejected(head: bytes, pause: int, listening: Callable[..., tuple[str, int]]) -> None:
     whole = HEALTH + b"Connection: close\r\n" + head + b"\r\n"
     with socket.create_connection(listening(), timeout=60) as connection:
         for start in range(0, len(whole), pause or len(whole)):
@@ -254,7 +254,7 @@ def test_large_heads_are_refused(head: bytes, pause: int, listening: Callable[..
         assert answered(connection).startswith(b"HTTP/1.1 431")
 
 
-def test_a_head_without_end_is_refused(listening: Callable[..., tuple[str, int]]) -> None:
+def test_an_endless_header_is_rejected(listening: Callable[..., tuple[str, int]]) -> None:
     with socket.create_connection(listening(), timeout=60) as connection:
         with contextlib.suppress(ConnectionError):
             for _ in range(1_000):
@@ -262,12 +262,12 @@ def test_a_head_without_end_is_refused(listening: Callable[..., tuple[str, int]]
         assert not answered(connection).startswith(b"HTTP/1.1 2")
 
 
-def test_two_hosts_are_refused(client: TestClient) -> None:
+def test_two_host_headers_are_rejected(client: TestClient) -> None:
     headers = [("Host", "testserver"), ("Host", "other"), ("Authorization", "Bearer secret")]
     assert client.get("/state", headers=headers).status_code == 400
 
 
-def test_two_hosts_are_refused_on_the_wire(listening: Callable[..., tuple[str, int]]) -> None:
+def test_two_host_headers_are_rejected_by_the_server(listening: Callable[..., tuple[str, int]]) -> None:
     with socket.create_connection(listening(), timeout=60) as connection:
         connection.sendall(HEALTH + b"Host: other\r\n\r\n")
         assert answered(connection).startswith(b"HTTP/1.1 400")
@@ -297,13 +297,13 @@ INFER = b'{"inputs": [%s]}' % b", ".join(
         ({"Content-Type": "application/json", "Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"}, 200),
     ],
 )
-def test_events_are_json_and_not_of_other_sites(headers: dict[str, str], status: int, client: TestClient) -> None:
+def test_events_must_be_json_from_the_same_site(headers: dict[str, str], status: int, client: TestClient) -> None:
     answer = client.post("/events", content=EVENT, headers=headers)
     assert answer.status_code == status
     assert client.get("/state").json()["position"] == (status == 200)
 
 
-def test_inference_needs_no_type_but_from_other_sites(client: TestClient) -> None:
+def test_inference_needs_a_content_type_only_from_other_sites(client: TestClient) -> None:
     for headers, status in (
         ({}, 200),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
@@ -318,7 +318,7 @@ def test_inference_needs_no_type_but_from_other_sites(client: TestClient) -> Non
 
 
 @pytest.mark.parametrize("path", ["/events", "/rank", "/v2/models/run/infer"])
-def test_a_key_that_stands_twice_is_refused(path: str, client: TestClient) -> None:
+def test_a_repeated_key_is_rejected(path: str, client: TestClient) -> None:
     for body in (
         b'{"source": "u1", "source": "u2"}',
         b'{"events": [{"src": "u1", "src": "u2", "dst": "v1", "t": 900}]}',
@@ -329,7 +329,7 @@ def test_a_key_that_stands_twice_is_refused(path: str, client: TestClient) -> No
 
 
 @pytest.mark.parametrize(("text", "is_good"), [("\u00e9" * 500, True), ("\u00e9" * 501, False), ("x" * 1001, False)])
-def test_ids_of_questions_have_at_most_a_thousand_bytes(text: str, is_good: bool, client: TestClient) -> None:
+def test_ids_of_queries_have_at_most_a_thousand_bytes(text: str, is_good: bool, client: TestClient) -> None:
     columns = [{"name": n, "shape": [1], "datatype": "BYTES", "data": [text]} for n in ("source", "target")]
     for path, body in (
         ("/rank", {"source": text}),

@@ -1,4 +1,4 @@
-"""The routes of the Open Inference Protocol, with its Python client and by hand."""
+"""The routes of the Open Inference Protocol, with its Python client and with plain HTTP."""
 
 import asyncio
 import socket
@@ -47,9 +47,9 @@ def column(name: str, data: list[Any], datatype: str = "BYTES", shape: list[int]
 def test_metadata_and_health(app: FastAPI) -> None:
     with TestClient(app) as client:
         assert client.get("/v2").json()["name"] == "hopstate"
-        told = client.get("/v2/models/run").json()
-        (version,) = told["versions"]
-        assert client.get(f"/v2/models/run/versions/{version}").json() == told
+        model = client.get("/v2/models/run").json()
+        (version,) = model["versions"]
+        assert client.get(f"/v2/models/run/versions/{version}").json() == model
         for path in ("/v2/models/run/ready", f"/v2/models/run/versions/{version}/ready"):
             assert client.get(path).json() == {"name": "run", "ready": True}
         for path in ("/v2/models/other", "/v2/models/run/versions/x", "/v2/nowhere"):
@@ -68,8 +68,8 @@ def test_data_are_flat_or_nested(app: FastAPI, run: Run) -> None:
             answer = client.post("/v2/models/run/infer", json={"inputs": [source, target]}).json()
             assert answer["outputs"][0]["data"] == expected
             assert [one["name"] for one in answer["outputs"]] == ["score", "probability"]
-            asked = {"inputs": [source, target], "outputs": [{"name": "probability"}]}
-            (only,) = client.post("/v2/models/run/infer", json=asked).json()["outputs"]
+            request = {"inputs": [source, target], "outputs": [{"name": "probability"}]}
+            (only,) = client.post("/v2/models/run/infer", json=request).json()["outputs"]
             assert only["name"] == "probability"
 
 
@@ -89,7 +89,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_refused(what: str, app: FastAPI) -> None:
+def test_invalid_inference_requests_are_rejected(what: str, app: FastAPI) -> None:
     with TestClient(app) as client:
         answer = client.post("/v2/models/run/infer", json={"inputs": [BAD[what], column("target", ["v1"])]})
         assert (answer.status_code, answer.json().keys()) == (422, {"error"})
@@ -109,7 +109,7 @@ def url(app: FastAPI) -> Iterator[str]:
     thread.join(60)
 
 
-def test_tritonclient_asks(url: str, run: Run) -> None:
+def test_tritonclient_queries_the_service(url: str, run: Run) -> None:
     triton = pytest.importorskip("tritonclient.http", reason="needs tritonclient: pip install 'tritonclient[http]'")
     client = triton.InferenceServerClient(url)
     assert client.is_server_live()

@@ -1,4 +1,4 @@
-"""What a live run and `hopstate replay` tell of a run whose file has dates, and of what `stream` knew before."""
+"""Dates in a live run and in `hopstate replay`, and events of `stream` that a live run does not have."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from test_sinks import held
+from test_sinks import written_scores
 
 from hopstate.cli.main import main
 from hopstate.runs.run import Run, fit, score_stream
@@ -19,7 +19,7 @@ from hopstate.serving.sinks import Sink, open_sink
 
 
 def table(first: str, count: int) -> pd.DataFrame:
-    """Return events an hour apart, by the clock of a zone two hours ahead of UTC."""
+    """Return events one hour apart, in a zone two hours ahead of UTC."""
     t = pd.date_range(first, periods=count, freq="h", tz="UTC+02:00").map(lambda value: value.isoformat())
     rng = np.random.default_rng(count)
     ends = {"src": rng.integers(0, 6, count), "dst": rng.integers(6, 12, count)}
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Run:
     return fit("recency", tmp_path / "own.csv", out=tmp_path / "run", loop={"progress": False})
 
 
-def test_a_replay_tells_dates_in_the_zone_of_the_runs_own_file(run: Run, tmp_path: Path) -> None:
+def test_a_replay_shows_dates_in_the_zone_of_the_training_file(run: Run, tmp_path: Path) -> None:
     later = table("2021-04-01", 3)
     with LiveRun(run.path) as live:
         live.take(later.assign(event_id=["a", "b", "c"]).to_dict("records"))
@@ -43,10 +43,8 @@ def test_a_replay_tells_dates_in_the_zone_of_the_runs_own_file(run: Run, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["folder", pytest.param("kafka", marks=pytest.mark.slow)])
-def test_a_sink_holds_dates_as_a_replay_does(
-    kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Also what is taken up after a stop."""
+def test_a_sink_has_the_dates_of_a_replay(kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Also after a restart."""
     later = table("2021-04-01", 6)
     server = None if kind == "folder" else request.getfixturevalue(kind)
 
@@ -56,15 +54,15 @@ def test_a_sink_holds_dates_as_a_replay_does(
     for part in (later[:2], later[2:4]):
         with LiveRun(run.path, sink=opened("dated")) as live:
             live.take(part.to_dict("records"))
-    assert held(opened("dated"))["t"].tolist() == later["t"][:4].tolist()
-    assert held(opened("dated"))["t"].tolist() == pd.concat(replayed(run.path))["t"].tolist()
+    assert written_scores(opened("dated"))["t"].tolist() == later["t"][:4].tolist()
+    assert written_scores(opened("dated"))["t"].tolist() == pd.concat(replayed(run.path))["t"].tolist()
 
 
 @pytest.mark.slow
-def test_what_stream_has_added_is_said_to_be_unknown_to_a_live_run(
+def test_a_live_run_warns_about_events_of_stream(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the first event alone."""
+    """Only before the first event."""
     uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'hopstate[serve]'")
 
     class Stopped(uvicorn.Server):

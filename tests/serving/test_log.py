@@ -1,4 +1,4 @@
-"""What a live run asks of a log: commits whole and in order, each event once, durable, readers beside the writer."""
+"""Requirements of a log: atomic ordered commits, each event once, durable, concurrent readers."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class TestSqliteLog(LogConformance):
         return Logs(partial(SqliteLog, tmp_path), str(tmp_path))
 
 
-def test_a_log_is_opened_by_its_place(tmp_path: Path) -> None:
+def test_a_log_is_opened_by_its_location(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert isinstance(log, SqliteLog)
     log.close()
@@ -37,7 +37,7 @@ def test_a_log_is_opened_by_its_place(tmp_path: Path) -> None:
         open_log("nats://somewhere/log")
 
 
-def test_files_that_are_no_logs(tmp_path: Path) -> None:
+def test_files_that_are_not_logs_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         SqliteLog(tmp_path, read_only=True)
     (tmp_path / NAME).write_bytes(b"no database, but long enough to look like one" * 100)
@@ -48,8 +48,8 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
 FLIPS = 40
 
 
-def test_no_flipped_bit_is_another_event(tmp_path: Path) -> None:
-    """Wherever it is in the file: what is acknowledged is there as it was, or the log is refused by its name."""
+def test_a_flipped_bit_is_never_another_event(tmp_path: Path) -> None:
+    """For any bit of the file: acknowledged events are unchanged, or the log is rejected by name."""
     (tmp_path / "whole").mkdir()
     log = SqliteLog(tmp_path / "whole")
     for k in range(30):
@@ -80,8 +80,8 @@ LOSS = ("journal gone", "journal damaged", "journal cut", "file gone", "file emp
 
 
 @pytest.mark.parametrize("what", LOSS)
-def test_what_loses_acknowledged_events_is_told(what: str, tmp_path: Path) -> None:
-    """After a kill, when the last commits stand in the journal alone; nothing of it is changed by the refusal."""
+def test_lost_acknowledged_events_are_named(what: str, tmp_path: Path) -> None:
+    """After a kill, if the last commits are only in the journal; the error changes no file."""
     code = """
 import os, sys
 from hopstate.serving.log import Entry, SqliteLog
@@ -118,7 +118,7 @@ os._exit(9)
 
 
 @pytest.mark.parametrize("change", ["update facts set value = '{'", "create view extra as select * from events"])
-def test_a_refused_log_has_no_new_journal(tmp_path: Path, change: str) -> None:
+def test_a_rejected_log_gets_no_new_journal(tmp_path: Path, change: str) -> None:
     log = SqliteLog(tmp_path)
     log.append(entries("a"))
     log.close()
@@ -133,7 +133,7 @@ def test_a_refused_log_has_no_new_journal(tmp_path: Path, change: str) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_deleted_lock_files_admit_no_second_writer(tmp_path: Path) -> None:
+def test_deleting_the_lock_file_admits_no_second_writer(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path)
     log.append(entries("a"))
     for path in tmp_path.glob(".*"):
@@ -147,7 +147,7 @@ def test_deleted_lock_files_admit_no_second_writer(tmp_path: Path) -> None:
     log.close()
 
 
-def test_one_damaged_record_of_the_position_is_no_matter(tmp_path: Path) -> None:
+def test_one_damaged_record_of_the_position_is_tolerated(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path)
     for name in "abc":
         log.append(entries(name))
@@ -174,18 +174,18 @@ for k in range(100_000):
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
-    """And nothing is there half: commits of seven stay commits of seven."""
+def test_acknowledged_events_survive_a_kill(tmp_path: Path) -> None:
+    """Commits are atomic: commits of seven events have seven events."""
     for _ in range(3):
         path = tmp_path / str(_)
         path.mkdir()
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(5)]
+        lines = [process.stdout.readline() for _ in range(5)]
         os.kill(process.pid, signal.SIGKILL)
         rest = process.stdout.read().splitlines()
         process.wait()
-        acknowledged = int(rest[-1] if rest else told[-1]) + 1
+        acknowledged = int(rest[-1] if rest else lines[-1]) + 1
         log = SqliteLog(path)
         found = list(log.commits())
         assert len(found) in (acknowledged, acknowledged + 1)
@@ -193,14 +193,14 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
 
 
 def test_commits_are_synced(tmp_path: Path) -> None:
-    """What makes a commit survive a loss of power: a log of SQLite's that syncs, which no kill can show."""
+    """SQLite syncs each commit, which survives a power failure; a kill cannot test this."""
     log = SqliteLog(tmp_path)
     assert next(iter(log._file.execute("pragma synchronous")))[0] == 2
     assert next(iter(log._file.execute("pragma journal_mode")))[0] == "wal"
 
 
-def test_a_look_from_another_thread_stops_no_commit(tmp_path: Path) -> None:
-    """As the page asks what was kept aside while events come."""
+def test_reading_from_another_thread_does_not_stop_a_commit(tmp_path: Path) -> None:
+    """As the page reads the dead letters while events arrive."""
     log, ended = SqliteLog(tmp_path), threading.Event()
 
     def looks() -> int:

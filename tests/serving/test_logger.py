@@ -1,4 +1,4 @@
-"""StructuredLogger of a service: one of each request, commit and alarm, that a program can read."""
+"""StructuredLogger of a service: machine-readable lines for each request, commit and alarm."""
 
 import io
 import json
@@ -26,7 +26,7 @@ from hopstate.serving.service import service
 
 
 @pytest.mark.parametrize("form", ["json", *(pytest.param(form, marks=pytest.mark.slow) for form in ("text", "off"))])
-def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
+def test_requests_commits_and_alarms_are_logged(form: str, tmp_path: Path) -> None:
     run, out = small_run("recency", tmp_path), io.StringIO()
     events = table(200, 6).to_dict("records")
     lines = StructuredLogger(form, out)  # type: ignore[arg-type]
@@ -40,32 +40,32 @@ def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
         client.get("/nowhere?secret=1")
         engine._trouble("source", "it is away")
         engine._trouble("source", "it is away")
-    told = out.getvalue().splitlines()
+    lines = out.getvalue().splitlines()
     if form == "off":
-        assert not told
+        assert not lines
         return
     if form == "text":
-        rows = [re.fullmatch(r"\d{4}-\S+T\S+ ([a-z]+) .*", line) for line in told]
+        rows = [re.fullmatch(r"\d{4}-\S+T\S+ ([a-z]+) .*", line) for line in lines]
         assert [row and row[1] for row in rows].count("request") == 4
         assert r'text="two words, a \"quote\"\nand a line"' in out.getvalue()
         return
-    rows = [json.loads(line) for line in told]
+    rows = [json.loads(line) for line in lines]
     assert all(row["time"].endswith("+00:00") for row in rows)
     kinds = [row["event"] for row in rows]
     assert (kinds[0], kinds[-1]) == ("opened", "closed")
     assert [(row["first"], row["events"]) for row in rows if row["event"] == "commit"] == [(0, 4), (4, 2)]
-    asked = [(row["method"], row["route"], row["status"]) for row in rows if row["event"] == "request"]
-    assert asked == [("POST", "/events", 200)] * 2 + [("POST", "/events", 409), ("GET", "other", 404)]
+    requests = [(row["method"], row["route"], row["status"]) for row in rows if row["event"] == "request"]
+    assert requests == [("POST", "/events", 200)] * 2 + [("POST", "/events", 409), ("GET", "other", 404)]
     assert [row["position"] for row in rows if row["event"] == "alarm"] == [4]
     assert kinds.count("trouble") == 1
     assert "secret" not in out.getvalue()
 
 
-def test_warnings_come_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_are_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     out, others = io.StringIO(), []
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        monkeypatch.setattr(warnings, "showwarning", lambda *told, **named: others.append(told[0]))
+        monkeypatch.setattr(warnings, "showwarning", lambda *args, **kwargs: others.append(args[0]))
         StructuredLogger("json", out).take_warnings()
         warnings.warn("no snapshot was kept", HopstateWarning, stacklevel=1)
         warnings.warn("of another library", UserWarning, stacklevel=1)
@@ -73,7 +73,7 @@ def test_warnings_come_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(others) == 1
 
 
-def test_lines_that_nobody_reads_stop_nothing() -> None:
+def test_unread_log_lines_do_not_block() -> None:
     out = io.StringIO()
     out.close()
     lines = StructuredLogger("json", out)
@@ -90,7 +90,7 @@ def server_logger() -> Iterator[logging.Logger]:
 
 
 @pytest.mark.parametrize("form", ["json", "off"])
-def test_warnings_of_the_web_server_are_lines_and_not_without_end(
+def test_warnings_of_the_web_server_are_bounded_lines(
     form: str, server_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
@@ -101,15 +101,15 @@ def test_warnings_of_the_web_server_are_lines_and_not_without_end(
         raise KeyError("x")
     except KeyError:
         server_logger.exception("of the application")
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == SERVER_LINES
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == SERVER_LINES
     steady = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: steady() + 61)
     server_logger.warning("after a minute")
-    told += capsys.readouterr().err.splitlines()
-    assert len(told) == SERVER_LINES + 2
-    assert "991 more" in told[-2]
+    lines += capsys.readouterr().err.splitlines()
+    assert len(lines) == SERVER_LINES + 2
+    assert "991 more" in lines[-2]
     if form == "json":
-        rows = [json.loads(line) for line in told]
+        rows = [json.loads(line) for line in lines]
         assert {row["event"] for row in rows} == {"server"}
         assert rows[-1]["text"] == "after a minute"

@@ -1,4 +1,4 @@
-"""The log in PostgreSQL, against a server of the system's own package."""
+"""The log in PostgreSQL, against a server of the system's package."""
 
 import itertools
 import sys
@@ -45,7 +45,7 @@ def test_a_password_is_never_shown(postgres: str, tmp_path: Path, monkeypatch: p
         assert "wr0ng" not in str(busy.value) + (tmp_path / ".lock").read_text()
 
 
-def test_a_connection_that_broke_is_made_anew_but_not_over_another_writer(url: str) -> None:
+def test_a_broken_connection_reconnects_unless_another_writer_exists(url: str) -> None:
     log, admin = PostgresLog(url), PostgresLog(url.replace("log=", "log=other_"))
     log.append(entries("a"))
 
@@ -54,14 +54,14 @@ def test_a_connection_that_broke_is_made_anew_but_not_over_another_writer(url: s
         admin._query(query + " and usename = 'hop' and backend_type = 'client backend'")
 
     drop()
-    with pytest.raises(StorageError, match="cannot be written"):
+    with pytest.raises(StorageError):
         log.append(entries("b"))
     assert log.append(entries("b")) == 1
     drop()
     other = PostgresLog(url)
     with pytest.raises(StorageError):
         log.append(entries("c"))
-    with pytest.raises(BusyError, match="is being written by 'hopstate"):
+    with pytest.raises(BusyError, match="hopstate"):
         log.append(entries("c"))
     assert other.append(entries("c")) == 2
     for one in (log, other, admin):
@@ -74,11 +74,11 @@ def test_commits_wait_for_the_disk(url: str) -> None:
     log.close()
 
 
-def test_a_schema_that_is_no_log(url: str) -> None:
+def test_a_schema_without_a_log_is_rejected(url: str) -> None:
     log = PostgresLog(url)
     log.set_facts({"format": "other"})
     log.close()
-    with pytest.raises(CheckpointError, match="not a log of this version"):
+    with pytest.raises(CheckpointError, match="other"):
         PostgresLog(url)
-    with pytest.raises(ConfigError, match="small letters"):
+    with pytest.raises(ConfigError, match="log="):
         PostgresLog(url + "'")

@@ -1,5 +1,5 @@
-"""Kills between source, log and sink: SIGKILL before and after a commit, a write of scores, a snapshot. At the end each
-event is in the log once, and each score in the sink once, to the bit of a replay."""
+"""Kills between source, log and sink: SIGKILL before and after a commit, a write of scores, a snapshot. At the end
+each event is in the log once, and each score in the sink once and bit-identical to a replay."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def _dies(of: Any, name: str, call: int, when: str) -> None:
-    """Let a process end before or after some call."""
+    """Kill a process before or after some call."""
     work, calls = getattr(of, name), itertools.count(1)
 
     def dying(*what: Any, **how: Any) -> Any:
@@ -72,7 +72,7 @@ def _work(run: Path, folder: Path, source: str, sink: str, fault: tuple[str, int
 
 
 def campaign(run: Run, folder: Path, source: str, sink: str, faults: Iterator[tuple[str, int, str]]) -> int:
-    """Go through faults, then to the end; return how many came to pass."""
+    """Run through faults, then to the end; return how many occurred."""
     context, came = warm_context(), 0
     for fault in itertools.chain(faults, [None]):
         process = context.Process(target=_work, args=(Path(run.path), folder / "live", source, sink, fault))
@@ -81,18 +81,18 @@ def campaign(run: Run, folder: Path, source: str, sink: str, faults: Iterator[tu
         assert process.exitcode in (0, -signal.SIGKILL) if fault else process.exitcode == 0
         came += process.exitcode != 0
         with LiveRun(run.path, folder=folder / "live") as live:
-            live.snapshot_position = live.position  # the next one finds what the kill left
+            live.snapshot_position = live.position  # the next process finds the state after the kill
             rows = [json.loads(body) for commit in live.log.commits() for body in commit.bodies]
             assert rows == EVENTS[: len(rows)]
     assert len(rows) == len(EVENTS)
-    there, expected = held(sink), pd.concat(list(replayed(run.path, folder / "live")), ignore_index=True)
+    there, expected = written_scores(sink), pd.concat(list(replayed(run.path, folder / "live")), ignore_index=True)
     assert there["position"].tolist() == expected["position"].tolist()
     np.testing.assert_array_equal(there["score"].to_numpy(float), expected["score"].to_numpy(float))
     return came
 
 
-def held(place: str) -> pd.DataFrame:
-    """Return what a sink holds, in the order in which it came."""
+def written_scores(place: str) -> pd.DataFrame:
+    """Return the rows of a sink in the order of writing."""
     sink = _sink(place)
     try:
         if isinstance(sink, ParquetSink):
@@ -118,7 +118,7 @@ def messages(kafka: Callable[[str], str]) -> str:
     return url
 
 
-def test_kills_between_source_log_and_sink_lose_and_double_nothing(run: Run, tmp_path: Path, messages: str) -> None:
+def test_kills_between_source_log_and_sink_lose_and_duplicate_nothing(run: Run, tmp_path: Path, messages: str) -> None:
     assert (
         campaign(
             run, tmp_path, messages, str(tmp_path / "scores"), iter([("append", 1, "after"), ("snapshot", 1, "before")])
@@ -130,7 +130,7 @@ def test_kills_between_source_log_and_sink_lose_and_double_nothing(run: Run, tmp
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("sink", ["folder", "topic"])
-def test_kills_of_every_kind(
+def test_kills_at_every_step(
     messages: str, sink: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     name = f"kept_{next(NUMBER)}"

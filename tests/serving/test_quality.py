@@ -1,4 +1,4 @@
-"""The quality of a live run is what a loop over its events gives, and looking at it moves nothing."""
+"""Online metrics of a live run equal a loop over its events, and computing them has no side effects."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -25,7 +25,7 @@ from hopstate.testing.conformance import F32, F64_LAST
 
 
 def table(first: int, many: int, *, seed: int = 11) -> pd.DataFrame:
-    """Of pairs that meet again and again."""
+    """Of repeat pairs."""
     rng = np.random.default_rng([seed, first])
     src = rng.integers(0, 10, many)
     dst = np.where(rng.random(many) < 0.7, src % 8, rng.integers(0, 8, many))
@@ -52,7 +52,7 @@ def fed(live: LiveRun, quality: Quality, events: list[dict[str, Any]], each: int
 
 
 @pytest.mark.slow
-def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_recency_evaluates_like_recency_without_side_effects(runs: dict[str, Run], tmp_path: Path) -> None:
     events = later(90)
     with LiveRun(runs["recency"].path, folder=tmp_path / "one") as live:
         quality = Quality(live, share=1, clock=count().__next__, window=50)
@@ -73,25 +73,25 @@ def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Pat
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])
-def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dict[str, Run], tmp_path: Path) -> None:
-    """For the events themselves, nodes that were never met among them, and for each other target."""
+def test_scores_equal_those_of_a_query_before_the_commit(method: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    """For the events themselves, including unseen nodes, and for each negative."""
     run, events = runs[method], [*later(9), {"src": "new", "dst": "v1", "t": 300}]
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(events[:6])
-        before, asked = live.past, live.session()
+        before, session = live.past, live.session()
         live.take(events[6:])
         quality = Quality(live)
         run_to_completion(quality._evaluate(before))
         found = np.stack(quality._window)
         assert found.shape == (4, 2, 1 + 2 * NUM_NEGATIVES)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
-        table, curve = score_session(asked, pairs, times), calibration_of(asked)
+        table, curve = score_session(session, pairs, times), calibration_of(session)
         assert table["score"].tolist() == pytest.approx(found[:3, 0, 0].tolist(), rel=F32)
         assert table["probability"].tolist() == pytest.approx(curve(found[:3, 0, 0]).tolist(), rel=F32)
         assert (found[:, 1, 1:] > NEVER).any()
         new = live.past.events(len(before)).take(np.arange(4))
         others = quality._partners(before, new, np.random.default_rng(0))
-        assert (others[3] == -1).all()  # it has met nobody
+        assert (others[3] == -1).all()  # it has no partners
         for row, dst in zip(others[:3], new.dst, strict=False):
             assert dst not in row
         drawn = quality._random(before, new, np.random.default_rng(0))
@@ -99,14 +99,16 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
 
 
 @pytest.mark.slow
-def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model below recency over a full window, told once."""
+def test_a_model_below_recency_raises_an_alarm(
+    runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model below recency over a full window raises one alarm."""
     with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
         quality = Quality(live, share=1, clock=count().__next__, window=40)
         counted, rng = quality._count, np.random.default_rng(0)
 
         def worse(found: np.ndarray) -> None:
-            found[0] += rng.normal(size=found[0].shape) - found[0]  # what is not there stays so
+            found[0] += rng.normal(size=found[0].shape) - found[0]  # missing files stay missing
             found[1, 1:] += -1.0 - found[1, 1:]
             found[1, 0] = 1.0
             counted(found)
@@ -120,17 +122,19 @@ def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_online_evaluation_uses_only_its_share_of_time(
+    runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 0.0
     with LiveRun(runs["recency"].path, folder=tmp_path) as live:
         quality = Quality(live, share=0.25, clock=lambda: now)
-        judging, times = quality._evaluate, []
+        evaluate, times = quality._evaluate, []
 
         def slow(before: Any) -> Iterator[None]:
             nonlocal now
             times.append(now)
             now += 1.0
-            yield from judging(before)
+            yield from evaluate(before)
 
         monkeypatch.setattr(quality, "_evaluate", slow)
         for event in later(30):
@@ -142,8 +146,8 @@ def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, mon
     assert module.WINDOW >= 100
 
 
-def test_a_slow_model_judges_an_event_in_slices(runs: dict[str, Run], tmp_path: Path) -> None:
-    """Between which commits and answers go on; what is judged is the same."""
+def test_a_slow_model_is_evaluated_in_slices(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Commits and queries continue between slices; the metrics are the same."""
     with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
         live.take(later(9)[:6])
         before = live.past

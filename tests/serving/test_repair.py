@@ -1,4 +1,4 @@
-"""A damaged log is repaired: what is intact stays, what is lost is told by position, nothing is deleted."""
+"""A damaged log is repaired: intact events stay, lost ones are named by position, nothing is deleted."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from made_events import small_run, table
+from made_events import table
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
@@ -28,13 +28,8 @@ EVENTS = [event | {"event_id": f"e{k}"} for k, event in enumerate(table(200, 60)
 NUMBER = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
-
-
-def taken(run: Run, folder: Path, events: Sequence[dict[str, Any]], **options: Any) -> str:
-    """Take events in commits of six; return a hash of the state after them."""
+def state_hash_after(run: Run, folder: Path, events: Sequence[dict[str, Any]], **options: Any) -> str:
+    """Commit events in groups of six; return a hash of the state after them."""
     with LiveRun(run.path, folder=folder, **options) as live:
         for k in range(0, len(EVENTS), 6):
             if some := [event for event in EVENTS[k : k + 6] if event in events]:
@@ -49,28 +44,30 @@ def altered(folder: Path, what: str) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return its files but for the index of the journal, which is made anew."""
+    """Return its files except the index of the journal, which is created again."""
     files = [path for path in folder.iterdir() if path.is_file() and path.stat().st_size]
     return {path.name: path.read_bytes() for path in files if not path.name.endswith("-shm")}
 
 
 @pytest.mark.parametrize("snapshots", [10, 1_000])
-def test_what_is_intact_stays(snapshots: int, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As if what is lost had never come; whatever snapshots have seen of it."""
+def test_a_repair_keeps_intact_events(
+    snapshots: int, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The result equals a log without the lost events, even if snapshots contain them."""
     live, lost = tmp_path / "live", {17, 18, 40}
-    taken(run, live, EVENTS, snapshot_every=snapshots)
+    state_hash_after(run, live, EVENTS, snapshot_every=snapshots)
     altered(live, "update events set body = replace(body, '{', '{ ') where position in (17, 18, 40)")
     damaged = contents(live)
     serve = ["serve", str(run.path), "--folder", str(live)]
     assert main([*serve, "--port", "0"]) == 1
     assert f"{live / NAME} is damaged: event 17 " in capsys.readouterr().err
     assert main([*serve, "--repair"]) == 0
-    told = capsys.readouterr().out
-    assert "lost: 3 events, at 17 to 18, 40" in told
-    assert str(live / "damaged-1") in told
+    output = capsys.readouterr().out
+    assert "lost: 3 events, at 17 to 18, 40" in output
+    assert str(live / "damaged-1") in output
     assert contents(live / "damaged-1") == damaged
     expected = [event for k, event in enumerate(EVENTS) if k not in lost]
-    state = taken(run, tmp_path / "other", expected)
+    state = state_hash_after(run, tmp_path / "other", expected)
     with LiveRun(run.path, folder=live) as again:
         assert (again.position, digest(again.past)) == (57, state)
         receipts = again.take([EVENTS[16], EVENTS[19], EVENTS[59]], score=False)
@@ -82,9 +79,9 @@ def test_what_is_intact_stays(snapshots: int, run: Run, tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(("position", "start"), [(20, 24), (50, 18)])
-def test_a_cut_log_begins_at_a_snapshot(position: int, start: int, run: Run, tmp_path: Path) -> None:
-    """One that has seen what is lost, so that the state is what it was; or that leads on to it."""
-    state = taken(run, tmp_path, EVENTS, snapshot_every=18, retention=42)
+def test_a_truncated_log_starts_at_a_snapshot(position: int, start: int, run: Run, tmp_path: Path) -> None:
+    """A snapshot after the lost events keeps the state; an earlier one is the start of the replay."""
+    state = state_hash_after(run, tmp_path, EVENTS, snapshot_every=18, retention=42)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take([])
     altered(tmp_path, f"update events set body = '[]' where position = {position}")
@@ -109,8 +106,8 @@ LOSS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", LOSS)
 @pytest.mark.filterwarnings("ignore:the dead letters")
-def test_parts_of_a_log_that_are_gone(kind: str, run: Run, tmp_path: Path) -> None:
-    state = taken(run, tmp_path / "live", EVENTS, snapshot_every=1_000)
+def test_missing_parts_of_a_log_are_repaired(kind: str, run: Run, tmp_path: Path) -> None:
+    state = state_hash_after(run, tmp_path / "live", EVENTS, snapshot_every=1_000)
     LOSS[kind](tmp_path / "live")
     with pytest.raises(CheckpointError):
         LiveRun(run.path, folder=tmp_path / "live")
@@ -119,9 +116,9 @@ def test_parts_of_a_log_that_are_gone(kind: str, run: Run, tmp_path: Path) -> No
         assert live.position == found.end
         if kind == "no end":
             assert (found.lost, live.position) == (((50, 59),), 50)
-            expected = taken(run, tmp_path / "other", EVENTS[:50])
+            expected = state_hash_after(run, tmp_path / "other", EVENTS[:50])
             assert digest(live.past) == expected
-        else:  # the snapshot has seen all
+        else:  # the snapshot contains all events
             assert (live.position, digest(live.past)) == (60, state)
             assert found.lost == (() if kind in ("no position", "no facts") else ((0, 59),))
         live.take(EVENTS[59:])
@@ -129,10 +126,10 @@ def test_parts_of_a_log_that_are_gone(kind: str, run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fails", range(1, 7))
-def test_a_repair_that_was_stopped_is_completed(
+def test_an_interrupted_repair_is_completed(
     fails: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken(run, tmp_path / "live", EVENTS, snapshot_every=1_000)
+    state_hash_after(run, tmp_path / "live", EVENTS, snapshot_every=1_000)
     altered(tmp_path / "live", "delete from events where position = 30")
     calls, rename = itertools.count(1), Path.rename
 
@@ -152,7 +149,7 @@ def test_a_repair_that_was_stopped_is_completed(
         assert live.position == 59
 
 
-def test_a_log_that_is_written_is_not_repaired(run: Run, tmp_path: Path) -> None:
+def test_a_log_in_use_is_not_repaired(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:6])
         for path in tmp_path.glob(".*lock"):
@@ -162,9 +159,9 @@ def test_a_log_that_is_written_is_not_repaired(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_log_in_postgres(run: Run, tmp_path: Path, postgres: str) -> None:
+def test_a_log_in_postgres_is_repaired(run: Run, tmp_path: Path, postgres: str) -> None:
     url = f"{postgres}&log=repair_{next(NUMBER)}"
-    taken(run, tmp_path / "live", EVENTS, log=url, snapshot_every=10)
+    state_hash_after(run, tmp_path / "live", EVENTS, log=url, snapshot_every=10)
     log = open_log(url)
     log._query("update events set body = '{}' where position = 17")
     log.close()
@@ -172,16 +169,16 @@ def test_a_log_in_postgres(run: Run, tmp_path: Path, postgres: str) -> None:
         LiveRun(run.path, folder=tmp_path / "live", log=url)
     found = repair(run.path, tmp_path / "live", url)
     assert (found.lost, "damaged_1" in found.aside, "cret" in str(found)) == (((17, 17),), True, False)
-    expected = taken(run, tmp_path / "other", [event for k, event in enumerate(EVENTS) if k != 17])
+    expected = state_hash_after(run, tmp_path / "other", [event for k, event in enumerate(EVENTS) if k != 17])
     with LiveRun(run.path, folder=tmp_path / "live", log=url) as live:
         assert (live.position, digest(live.past)) == (59, expected)
     with pytest.raises(CheckpointError, match="event 17"):
         open_log(f"{url}_damaged_1", read_only=True)
 
 
-def test_dead_letters_that_cannot_be_read_are_named(run: Run, tmp_path: Path) -> None:
+def test_unreadable_dead_letters_are_named(run: Run, tmp_path: Path) -> None:
     live = tmp_path / "live"
-    taken(run, live, EVENTS[:60])
+    state_hash_after(run, live, EVENTS[:60])
     altered(live, "update events set body = replace(body, '{', '{ ') where position = 17")
     altered(live, "drop table dead_letters")
     with pytest.warns(HopstateWarning, match="dead letters"):
@@ -189,9 +186,9 @@ def test_dead_letters_that_cannot_be_read_are_named(run: Run, tmp_path: Path) ->
     assert found.lost == ((17, 17),)
 
 
-def test_a_repair_does_not_search_positions_that_were_never_written(run: Run, tmp_path: Path) -> None:
+def test_a_repair_skips_positions_that_were_never_written(run: Run, tmp_path: Path) -> None:
     live = tmp_path / "live"
-    state = taken(run, live, EVENTS)
+    state = state_hash_after(run, live, EVENTS)
     log = open_log(live)
     log.set_facts({"end": 10**15})
     log.close()

@@ -1,4 +1,4 @@
-"""A replica answers what its writer answers at the same position, bit for bit, and takes nothing."""
+"""A replica is bit-identical to its writer at the same position, and rejects events."""
 
 from functools import partial
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from made_events import small_run, table
+from made_events import table
 
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
@@ -23,16 +23,11 @@ from hopstate.serving.service import Limits, service
 PAIRS = [("u1", "v2"), ("u3", "v3")]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
-
-
 @pytest.mark.parametrize("kind", ["file", pytest.param("postgres", marks=pytest.mark.slow)])
-def test_replicas_have_their_writers_bits(
+def test_replicas_are_bit_identical_to_their_writer(
     kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However each of them came to its position: event by event, in bulks, from a snapshot."""
+    """For any way to its position: event by event, in bulk, from a snapshot."""
     monkeypatch.setattr("hopstate.serving.live.BULK", 7)
     server = None if kind == "file" else request.getfixturevalue(kind)
     log = str(tmp_path / "a") if kind == "file" else f"{server}&log=replica"
@@ -62,15 +57,15 @@ def test_replicas_have_their_writers_bits(
             assert same(again, writer)
 
 
-def test_a_log_of_another_model_is_not_followed(run: Run, tmp_path: Path) -> None:
+def test_a_log_of_another_model_is_rejected(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path / "a") as writer:
         writer.log.set_facts({"model": "another"})
         with pytest.raises(ConfigError, match=str(tmp_path)):
             Replica(run.path, folder=tmp_path / "b", log=str(tmp_path / "a"))
 
 
-def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It follows by itself; where the log cannot be read it tells so, and answers what it knows."""
+def test_a_replica_behind_http(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It follows the log; if the log cannot be read, it reports the error and answers from its state."""
     events, limits = table(200, 50).to_dict("records"), Limits(look=0.01)
     with LiveRun(run.path, folder=tmp_path / "a") as writer:
         writer.take(events[:20])
@@ -78,13 +73,13 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
         app = service(opened, name="run", limits=limits)
         with TestClient(app) as client:
 
-            def told(key: str, value: Any) -> dict[str, Any]:
+            def state_with(key: str, value: Any) -> dict[str, Any]:
                 return until(lambda: dict(client.get("/state").json()), lambda state: state[key] == value)
 
             refused = client.post("/events", json={"events": events[20:21]})
             assert (refused.status_code, "replica" in refused.json()["error"]) == (403, True)
             writer.take(events[20:30])
-            assert (told("position", 30)["is_replica"], told("lag", 0)["position"]) == (True, 30)
+            assert (state_with("position", 30)["is_replica"], state_with("lag", 0)["position"]) == (True, 30)
             assert "hopstate_lag 0.0" in client.get("/metrics").text
             live = app.state.engine.live
 
@@ -93,8 +88,8 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
 
             with monkeypatch.context() as patch:
                 patch.setattr(live.log, "commits", broken)
-                assert told("trouble", "the log is away")["position"] == 30
+                assert state_with("trouble", "the log is away")["position"] == 30
                 assert client.post("/rank", json={"source": "u1", "top": 2}).status_code == 200
             writer.take(events[30:])
-            told("position", 50)
-            told("trouble", "")  # told as over after the reading that ended it, so a moment behind the position
+            state_with("position", 50)
+            state_with("trouble", "")  # cleared after the read that ended it, so a moment after the position

@@ -1,4 +1,4 @@
-"""A log that is cut: never what a snapshot needs, and what is left gives the scores that it gave."""
+"""Truncated logs: events that a snapshot needs are kept, and the rest replays to the same scores."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ DAY = 86_400
 
 
 def table(first: int, count: int) -> pd.DataFrame:
-    """Return events a day apart."""
+    """Return events one day apart."""
     return made_events.table(first, count).assign(t=(first + np.arange(count)) * DAY)
 
 
@@ -37,8 +37,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize(("retain", "start"), [(60, 30), ("60d", 15)])
-def test_what_is_left_gives_what_it_gave(retain: str | int, start: int, run: Run, tmp_path: Path) -> None:
-    """Snapshots stand at 30, 60 and 90, and commits are of 15: only 60d and 600d ask for more than these need."""
+def test_a_truncated_log_replays_the_same_scores(retain: str | int, start: int, run: Run, tmp_path: Path) -> None:
+    """Snapshots are at 30, 60 and 90, and commits have 15 events: only 60d and 600d keep more than these need."""
     with LiveRun(run.path, folder=tmp_path, retention=retain, snapshot_every=20) as live:
         expected = [receipt.score for i in range(0, 90, 15) for receipt in live.take(EVENTS[i : i + 15])]
         assert min(snapshot_sizes(tmp_path / "state")) - live.own_events == 30
@@ -49,7 +49,7 @@ def test_what_is_left_gives_what_it_gave(retain: str | int, start: int, run: Run
     assert found["score"].tolist() == expected[first:]
 
 
-def test_without_the_snapshots_a_cut_log_is_refused(
+def test_a_truncated_log_without_snapshots_is_rejected(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with LiveRun(run.path, folder=tmp_path, retention=1, snapshot_every=20) as live:
@@ -61,7 +61,7 @@ def test_without_the_snapshots_a_cut_log_is_refused(
     first = pd.read_csv(tmp_path / "again.csv")["position"][0]
     assert f"from event {first} on: what came before was cut" in capsys.readouterr().out
     newest = tmp_path / "state" / "live.json"
-    newest.write_text(newest.read_text()[:-9])  # one that is damaged does no harm
+    newest.write_text(newest.read_text()[:-9])  # a damaged snapshot is tolerated
     with pytest.warns(HopstateWarning):
         LiveRun(run.path, folder=tmp_path).close()
     shutil.rmtree(tmp_path / "state")
@@ -72,12 +72,12 @@ def test_without_the_snapshots_a_cut_log_is_refused(
 
 
 @pytest.mark.parametrize("bad", ["soon", "0", "-3", 0, "", "d"])
-def test_what_is_no_retention(bad: str | int, run: Run, tmp_path: Path) -> None:
+def test_invalid_retention_strings_are_rejected(bad: str | int, run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="retention"):
         LiveRun(run.path, folder=tmp_path, retention=bad)
 
 
-def test_what_cannot_be_told_is_refused_before_an_event_is_taken(run: Run, tmp_path: Path) -> None:
+def test_invalid_retention_is_rejected_before_the_first_event(run: Run, tmp_path: Path) -> None:
     bare = small_run("recency", tmp_path, table(0, 160))
     for path, retain in ((run.path, "abcd"), (bare.path, "30d")):
         with pytest.raises(ConfigError):

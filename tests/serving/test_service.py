@@ -1,4 +1,4 @@
-"""The HTTP routes of a live run give what the run gives offline, and nothing that is sent breaks them."""
+"""The HTTP routes of a live run equal the offline run, and no request breaks them."""
 
 import functools
 import json
@@ -21,6 +21,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from fastapi.testclient import TestClient
+from gated_log import GatedLog
 
 from hopstate.cli.main import main
 from hopstate.errors import StorageError
@@ -36,7 +37,7 @@ from hopstate.testing.conformance import F32
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
-    run.score([("u1", "v1")])  # the curve of probabilities is there from now on
+    run.score([("u1", "v1")])  # fits the calibration
     return run
 
 
@@ -59,7 +60,7 @@ def post(client: TestClient, events: list[dict[str, Any]]) -> Any:
     return client.post("/events", json={"events": events})
 
 
-def test_answers_are_those_of_the_run_offline(client: TestClient, run: Run, tmp_path: Path) -> None:
+def test_responses_equal_the_offline_run(client: TestClient, run: Run, tmp_path: Path) -> None:
     events, pairs = table(200, 40), [("u1", "v2"), ("u3", "v3")]
     answer = post(client, events.to_dict("records"))
     assert answer.status_code == 200
@@ -76,27 +77,27 @@ def test_answers_are_those_of_the_run_offline(client: TestClient, run: Run, tmp_
     assert [row["dst"] for row in ranked["ranked"]] == offline["dst"].tolist()
     assert [row["score"] for row in ranked["ranked"]] == offline["score"].tolist()
     assert [row["why"] for row in ranked["ranked"]] == offline["why"].tolist()
-    new = client.post("/rank", json={"source": "nobody", "top": 2, "candidates": ["v1", "v2", "v3"]}).json()
+    new = client.post("/rank", json={"source": "absent", "top": 2, "candidates": ["v1", "v2", "v3"]}).json()
     assert new["warnings"]
     assert len(new["ranked"]) == 2
 
 
-def test_a_start_goes_on_where_the_last_one_stopped(run: Run, tmp_path: Path) -> None:
+def test_a_restart_continues_where_the_service_stopped(run: Run, tmp_path: Path) -> None:
     events = table(200, 40).to_dict("records")
     made = partial(service, partial(LiveRun, run.path, folder=tmp_path), name="run")
     with TestClient(made()) as client:
         post(client, events[:25])
         before = infer(client, [("u1", "v2")], [900]).json()
         assert client.get("/v2/health/ready").json() == {"ready": True}
-    assert (tmp_path / "state" / "live.json").is_file()  # a snapshot, as it stopped
+    assert (tmp_path / "state" / "live.json").is_file()  # a snapshot at the stop
     with TestClient(made()) as client:
         assert client.get("/state").json()["position"] == 25
         assert infer(client, [("u1", "v2")], [900]).json() == before
         assert post(client, events[25:]).json()["position"] == 40
 
 
-def test_clients_at_once_with_duplicates(client: TestClient, run: Run, tmp_path: Path) -> None:
-    """Each event is in the log once, all that was acknowledged is, and a replay gives the scores that were told."""
+def test_concurrent_clients_with_duplicates(client: TestClient, run: Run, tmp_path: Path) -> None:
+    """The log has each event once and every acknowledged one, and a replay gives the returned scores."""
     rows = [{"src": f"u{i % 10}", "dst": f"v{i % 7}", "t": 500, "event_id": f"e{i}"} for i in range(120)]
 
     def send(seed: int) -> list[tuple[str, dict[str, Any]]]:
@@ -110,11 +111,11 @@ def test_clients_at_once_with_duplicates(client: TestClient, run: Run, tmp_path:
         return found
 
     with ThreadPoolExecutor(8) as pool:
-        told = [one for part in pool.map(send, range(8)) for one in part]
-    where = {name: receipt["position"] for name, receipt in told}
-    assert all(receipt["position"] == where[name] for name, receipt in told)
+        receipts = [one for part in pool.map(send, range(8)) for one in part]
+    where = {name: receipt["position"] for name, receipt in receipts}
+    assert all(receipt["position"] == where[name] for name, receipt in receipts)
     assert sorted(where.values()) == list(range(len(where)))
-    scores = {r["position"]: r["score"] for _, r in told if not r["duplicate"]}
+    scores = {r["position"]: r["score"] for _, r in receipts if not r["duplicate"]}
     again = pd.concat(list(replayed(run.path, tmp_path)))
     assert again["score"].tolist() == [scores[i] for i in range(len(where))]
     text = client.get("/metrics").text
@@ -124,7 +125,7 @@ def test_clients_at_once_with_duplicates(client: TestClient, run: Run, tmp_path:
 
 @pytest.mark.slow
 def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -> None:
-    """Those of others in the same commit have theirs, and what comes later has what it had."""
+    """Other events of the same commit keep their scores, and later events are scored as without them."""
     events = table(200, 40).to_dict("records")
     with TestClient(service(partial(LiveRun, run.path, folder=tmp_path / "a"), name="run")) as client:
         found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
@@ -161,7 +162,7 @@ REFUSED: dict[str, tuple[str, str, Any, int]] = {
 }
 
 
-def test_what_is_refused(client: TestClient) -> None:
+def test_invalid_requests_are_rejected(client: TestClient) -> None:
     for kind, (method, route, body, status) in REFUSED.items():
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         answer = client.request(method, route, content=content, headers={"Content-Type": "application/json"})
@@ -180,32 +181,32 @@ def value(rng: random.Random, depth: int = 0) -> Any:
     return rng.choice(kinds)
 
 
-def test_nothing_that_is_sent_breaks_a_door(client: TestClient) -> None:
-    """No answer is an error of the server's, and what was refused left nothing in the log."""
-    rng, taken = random.Random(5), 0
+def test_malformed_requests_never_break_a_route(client: TestClient) -> None:
+    """No response is a server error, and a rejected request leaves nothing in the log."""
+    rng, stored = random.Random(5), 0
     for _ in range(40):
         event = {"src": "u1", "dst": "v1", "t": 900} | ({rng.choice(["src", "dst", "t", "event_id"]): value(rng)})
-        asked = {"source": "u1", "top": 2} | {rng.choice(["source", "time", "candidates"]): value(rng)}
+        query = {"source": "u1", "top": 2} | {rng.choice(["source", "time", "candidates"]): value(rng)}
         data = {"name": rng.choice(["time", "source"]), "shape": [1], "datatype": "BYTES", "data": [value(rng)]}
         pair = [
             {"name": n, "shape": [1], "datatype": "BYTES", "data": [d]} for n, d in (("source", "u1"), ("target", 3))
         ]
         for route, body in (
             ("/events", {"events": [event]}),
-            ("/rank", asked),
+            ("/rank", query),
             ("/v2/models/run/infer", {"inputs": [*pair, data][rng.randrange(2) :]}),
             (rng.choice(["/events", "/rank"]), value(rng)),
         ):
             answer = client.post(route, json=body)
             assert answer.status_code < 500, (route, body, answer.text)
-            taken += sum(not r["duplicate"] for r in answer.json()["receipts"]) if "receipts" in answer.json() else 0
-    assert client.get("/state").json()["position"] == taken
+            stored += sum(not r["duplicate"] for r in answer.json()["receipts"]) if "receipts" in answer.json() else 0
+    assert client.get("/state").json()["position"] == stored
 
 
-def test_a_token_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_a_token_is_required(run: Run, tmp_path: Path) -> None:
     app = service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")
     with TestClient(app) as client:
-        for open_to_all in ("/v2/health/live", "/"):  # a browser bears none when it asks for the page
+        for open_to_all in ("/v2/health/live", "/"):  # a browser sends no token when it requests the page
             assert client.get(open_to_all).status_code == 200
         assert [client.get("/metrics").status_code, client.post("/", json={}).status_code] == [401, 401]
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
@@ -213,18 +214,12 @@ def test_a_token_is_asked_for(run: Run, tmp_path: Path) -> None:
         assert client.get("/state", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
-def test_who_waits_too_long_in_line_is_told_so(run: Run, tmp_path: Path) -> None:
-    """As many as may wait do; the next is refused, whatever it asks for, until one of them has its answer."""
+def test_requests_above_the_queue_limit_are_rejected(run: Run, tmp_path: Path) -> None:
+    """The queue fills up to its limit; every further request is rejected until one is answered."""
     events = [row | {"event_id": f"e{k}"} for k, row in enumerate(table(200, 4).to_dict("records"))]
 
-    class Held(SqliteLog):
-        leave = threading.Event()
-
-        def append(self, *told: Any) -> int:
-            assert Held.leave.wait(60)
-            return super().append(*told)
-
-    opened = partial(LiveRun, run.path, folder=tmp_path, log=Held(tmp_path))
+    log = GatedLog(tmp_path)
+    opened = partial(LiveRun, run.path, folder=tmp_path, log=log)
     app = service(opened, name="run", limits=Limits(waiting=2))
     with TestClient(app) as client, ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(post, client, [event]) for event in events[:2]]
@@ -236,47 +231,47 @@ def test_who_waits_too_long_in_line_is_told_so(run: Run, tmp_path: Path) -> None
             infer(client, [(1, 2)]),
         ):
             assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        Held.leave.set()
+        log.leave.set()
         assert [one.result().status_code for one in waiting] == [200, 200]
-        assert post(client, events[2:]).json()["position"] == 4  # none of what was refused is there
+        assert post(client, events[2:]).json()["position"] == 4  # no rejected event is stored
         assert client.get("/state").json()["waiting"] == 0
 
 
-def test_the_page_and_its_description(client: TestClient) -> None:
+def test_the_page_and_the_openapi_schema(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
-    names = ("http-equiv", "http://www.w3.org/2000/svg")  # of an attribute, and of the icon's format
+    names = ("http-equiv", "http://www.w3.org/2000/svg")  # of an attribute, and in the icon's format
     text = functools.reduce(lambda text, name: text.replace(name, ""), names, page.text)
-    assert "http" not in text  # nothing of it comes from elsewhere
+    assert "http" not in text  # no external resource
     described = client.get("/openapi.json").json()["paths"]
     assert {"/events", "/rank", "/metrics", "/v2/models/{model}/infer"} <= described.keys()
     assert client.get("/v2/models/run").json()["platform"] == "hopstate"
 
 
-def test_quality_is_told(client: TestClient) -> None:
+def test_quality_is_reported(client: TestClient) -> None:
     events = table(200, 60).to_dict("records")
     for i in range(0, 60, 20):
         assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
         client.portal.call(client.app.state.engine.wait_for_evaluation)  # type: ignore[attr-defined, union-attr]
-    told = client.get("/state").json()
-    assert told["evaluated"] >= 1
-    assert set(told["quality"]) <= {"random", "historical"}
-    row = told["quality"]["random"]
-    assert 0 <= row["brier"] <= 1  # the run has its curve
+    state = client.get("/state").json()
+    assert state["evaluated"] >= 1
+    assert set(state["quality"]) <= {"random", "historical"}
+    row = state["quality"]["random"]
+    assert 0 <= row["brier"] <= 1  # the run has a calibration
     assert row.keys() >= {"average_precision", "recency_average_precision", "mrr", "recency_mrr", "ece"}
-    assert told["alarms"] == []
+    assert state["alarms"] == []
     assert 'hopstate_quality{metric="mrr",others="random"}' in client.get("/metrics").text
 
 
 @pytest.mark.slow
-def test_the_charts_and_the_unit_name_what_is_there(client: TestClient, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dashboard_and_systemd_unit_use_existing_names(client: TestClient, capsys: pytest.CaptureFixture[str]) -> None:
     examples = Path(__file__).parents[2] / "docs" / "live"
-    told = client.get("/metrics").text
-    names = set(re.findall(r"^# TYPE (\S+)", told, re.M))
+    text = client.get("/metrics").text
+    names = set(re.findall(r"^# TYPE (\S+)", text, re.M))
     panels = json.loads((examples / "grafana.json").read_text())["panels"]
-    asked = {n for p in panels for target in p["targets"] for n in re.findall(r"hopstate_\w+", target["expr"])}
-    assert len(asked) >= 15
-    assert {re.sub(r"_bucket$", "", name) for name in asked} <= names
+    used = {n for p in panels for target in p["targets"] for n in re.findall(r"hopstate_\w+", target["expr"])}
+    assert len(used) >= 15
+    assert {re.sub(r"_bucket$", "", name) for name in used} <= names
     unit = (examples / "hopstate.service").read_text()
     command = re.search(r"^ExecStart=\S+ (.*)$", unit, re.M)
     assert command is not None
@@ -286,8 +281,8 @@ def test_the_charts_and_the_unit_name_what_is_there(client: TestClient, capsys: 
 
 
 @pytest.mark.slow
-def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) -> None:
-    """Requests that came together are told so, the page tells of it, and the next is taken."""
+def test_a_temporary_failure_of_the_log_is_survived(run: Run, tmp_path: Path) -> None:
+    """Concurrent requests get an error, the page shows it, and the next request succeeds."""
 
     class Away(SqliteLog):
         gone = full = False
@@ -297,10 +292,10 @@ def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) 
                 raise RuntimeError("the connection is gone")
             return super().__len__()
 
-        def append(self, *told: Any) -> int:
+        def append(self, *args: Any) -> int:
             if Away.full:
                 raise StorageError("no space left")
-            return super().append(*told)
+            return super().append(*args)
 
     (tmp_path / "live").mkdir()
     opened = partial(LiveRun, run.path, folder=tmp_path / "live", log=Away(tmp_path / "live"))
@@ -308,8 +303,10 @@ def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) 
     with TestClient(service(opened, name="run", limits=limits), raise_server_exceptions=False) as client:
         Away.gone = True
         with ThreadPoolExecutor(2) as threads:
-            told = list(threads.map(lambda _: client.post("/events", json={"events": [event]}).status_code, range(2)))
-        assert told == [500, 500]
+            statuses = list(
+                threads.map(lambda _: client.post("/events", json={"events": [event]}).status_code, range(2))
+            )
+        assert statuses == [500, 500]
         Away.gone, Away.full = False, True
         assert client.post("/events", json={"events": [event]}).status_code == 503
         assert client.get("/state").json()["trouble"] == "no space left"
@@ -319,39 +316,39 @@ def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_balancers_that_ask_for_heads_alone_are_answered(run: Run, tmp_path: Path) -> None:
+def test_head_requests_of_load_balancers_are_answered(run: Run, tmp_path: Path) -> None:
     with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")) as client:
         assert [client.head(path).status_code for path in ("/v2/health/live", "/v2/health/ready", "/")] == [200] * 3
         assert client.head("/state").status_code == 401
 
 
 @pytest.mark.slow
-def test_a_log_that_is_busy_holds_up_who_asks_for_what_it_counts(run: Run, tmp_path: Path) -> None:
-    """The page counts late events, and nobody else waits for that."""
+def test_a_busy_log_delays_only_the_page(run: Run, tmp_path: Path) -> None:
+    """Only the page counts late events and waits for the log."""
     busy = threading.Event()
     with TestClient(service(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter"), name="run")) as client:
         live = client.app.state.engine.live
         live.log.num_dead_letters = lambda: (busy.wait(30), 3)[1]
-        told: list[int] = []
-        page = threading.Thread(target=lambda: told.append(client.get("/state").json()["dead_letters"]))
+        counts: list[int] = []
+        page = threading.Thread(target=lambda: counts.append(client.get("/state").json()["dead_letters"]))
         page.start()
         try:
             assert client.get("/v2/health/live").status_code == 200
-            assert not told
+            assert not counts
         finally:
             busy.set()
             page.join(30)
-    assert told == [3]
+    assert counts == [3]
 
 
-def test_no_id_holds_what_texts_drop(client: TestClient) -> None:
+def test_ids_reject_characters_that_text_columns_drop(client: TestClient) -> None:
     assert client.post("/rank", json={"source": "u1\0"}).status_code == 422
     assert infer(client, [("u1\0", "v1")]).status_code == 422
     assert client.post("/events", json={"events": [{"src": "u1\0", "dst": "v1", "t": 900}]}).status_code == 422
 
 
-def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:
-    """Nor what JSON has no word for, which would be an error of the server's."""
+def test_errors_do_not_echo_the_request(client: TestClient) -> None:
+    """Nor values that JSON cannot express, which would be a server error."""
     for body in (b"[Infinity]", b'{"source": {"\\ud800": "secret"}}', b'{"secret": 1}'):
         answer = client.post("/rank", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, "secret" in answer.text.replace("body.secret:", "")) == (422, False)

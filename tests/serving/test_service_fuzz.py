@@ -1,5 +1,5 @@
-"""Requests made from the service's own description, spoiled in every way: no answer is an error of the server's, none
-is missing, and of a request either all events are in the log or none."""
+"""Requests generated from the OpenAPI schema and mutated: no response is a server error or missing, and the log has all
+events of a request or none."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ ODD += [
     "../../etc/passwd",
     "=1+1",
 ]
-# no bounds of a schema are drawn from beyond these, so that most of what is not spoiled is taken
+# values within these bounds, so that most unspoiled requests are accepted
 LEAVES = {"string": st.sampled_from(["u1", "u2", "v1", "new", "900", "2024-03-01"]), "boolean": st.booleans()}
 LEAVES |= {"integer": st.integers(1, 30), "number": st.integers(1, 30)}
 ODDITY = st.recursive(
@@ -56,7 +56,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 def valid(schema: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """What a schema of the description admits."""
+    """A value that a schema accepts."""
     if "$ref" in schema:
         return valid(known[schema["$ref"].rpartition("/")[2]], known)
     if "anyOf" in schema:
@@ -77,7 +77,7 @@ def valid(schema: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[An
 
 @st.composite
 def spoiled(draw: Any, whole: Any) -> Any:
-    """A value, in which something may stand for something else, be missing, or be too much."""
+    """A value in which a part may be replaced, missing or added."""
     if draw(st.integers(0, 3)) == 0 or not isinstance(whole, (dict, list)) or not whole:
         return draw(ODDITY)
     places = list(whole) if isinstance(whole, dict) else list(range(len(whole)))
@@ -118,7 +118,7 @@ def requests(
 
 
 def ids(text: bytes) -> set[str]:
-    """The ids that a request gives its events, as far as it has any."""
+    """The event ids of a request, if it has any."""
     try:
         events = json.loads(text)["events"]
         return {str(e["event_id"]) for e in events if isinstance(e.get("event_id"), (str, int))}
@@ -141,7 +141,7 @@ EVENT: dict[str, Any] = {
 
 
 def fuzz(client: TestClient, count: int) -> dict[int, int]:
-    """Send so many requests; return how many had each status."""
+    """Send `count` requests; return the number of each status."""
     described = client.get("/openapi.json").json()
     known, routes = described["components"]["schemas"], []
     known["EventsIn"]["properties"]["events"]["items"] = EVENT
@@ -149,7 +149,7 @@ def fuzz(client: TestClient, count: int) -> dict[int, int]:
         for method, one in methods.items():
             body = one.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
             routes += [(method.upper(), path, body)] * (6 if body else 1)
-    live, told = client.app.state.engine.live, dict[int, int]()  # type: ignore[attr-defined]
+    live, counts = client.app.state.engine.live, dict[int, int]()  # type: ignore[attr-defined]
 
     @settings(
         max_examples=count, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -160,7 +160,7 @@ def fuzz(client: TestClient, count: int) -> dict[int, int]:
         before, mine = live.position, {one for one in ids(text) if one.isprintable()}
         there = set(live.log.positions(sorted(mine)))
         answer = client.request(method, path, content=text, headers=headers)
-        told[answer.status_code] = told.get(answer.status_code, 0) + 1
+        counts[answer.status_code] = counts.get(answer.status_code, 0) + 1
         assert answer.status_code < 500, answer.text
         came = live.position - before
         if answer.status_code == 200 and path.startswith("/events") and method == "POST":
@@ -173,20 +173,20 @@ def fuzz(client: TestClient, count: int) -> dict[int, int]:
         assert len(live.log) == live.position
 
     send()
-    return told
+    return counts
 
 
-def check(told: dict[int, int], count: int) -> None:
-    assert sum(told.values()) >= count * 0.9
-    assert told[200] > count * 0.05  # some of them are whole
-    assert sum(n for status, n in told.items() if status >= 400) > count * 0.5
+def check(counts: dict[int, int], count: int) -> None:
+    assert sum(counts.values()) >= count * 0.9
+    assert counts[200] > count * 0.05  # some requests are valid
+    assert sum(n for status, n in counts.items() if status >= 400) > count * 0.5
 
 
-def test_requests_made_from_the_description_break_nothing(client: TestClient) -> None:
+def test_requests_generated_from_the_schema_break_nothing(client: TestClient) -> None:
     check(fuzz(client, 300), 300)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_ten_thousand_requests_made_from_the_description_break_nothing(client: TestClient) -> None:
+def test_ten_thousand_generated_requests_break_nothing(client: TestClient) -> None:
     check(fuzz(client, 14_000), 10_000)

@@ -1,7 +1,7 @@
-"""The page of a live run in a real headless browser: on a phone, on a desktop, in the dark; skips without one.
+"""The page of a live run in a real headless browser: on a phone, on a desktop, in dark mode; skips without one.
 
-What it shows is asked of a service: most tests have the answer in the page itself, so that nothing is fetched, and one
-starts a service with a token and asks it.
+Most tests insert the response of a service into the page, so that nothing is fetched. One test starts a service with
+a token and queries it.
 """
 
 import json
@@ -59,7 +59,7 @@ STATE: dict[str, Any] = {
 }
 CALM = STATE | {"trouble": "", "is_replica": False, "source_lag": None, "dead_letters": 0, "alarms": [], "arrived": 3.0}
 CALM |= {"latency": {}, "quality": {}, "evaluated": 0, "window": 0, "last_age": None, "waiting_events": 0}
-# how far the page overflows, the least contrast of its text, what it says
+# overflow of the page, minimum text contrast, its text
 CHECK = """
 const doc = frame.contentDocument, view = frame.contentWindow, seen = {};
 const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
@@ -97,7 +97,7 @@ def browser() -> str:
 
 
 def page(state: dict[str, Any], status: int = 200) -> str:
-    """The page, whose answers are these."""
+    """The page with fixed responses."""
     answer = f"() => new Response(JSON.stringify({json.dumps(state)}), {{ status: {status} }})"
     text = files(room).joinpath("page.html").read_text("utf-8")
     return text.replace("<script>", f"<script>\n  window.fetch = async {answer};\n", 1)
@@ -110,13 +110,13 @@ def look(browser: str, folder: Path, text: str, width: int, *options: str) -> di
 @pytest.mark.parametrize(
     ("width", "options"), [(390, ()), (1280, ()), (390, ("--blink-settings=preferredColorScheme=0",))]
 )
-def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: int, options: tuple[str, ...]) -> None:
+def test_errors_and_lag_are_visible(browser: str, tmp_path: Path, width: int, options: tuple[str, ...]) -> None:
     seen = look(browser, tmp_path, page(STATE), width, *options)
     assert seen["dark"] == bool(options)
     assert seen["overflow"] <= 0
     assert seen["least"] >= 4.5
     assert seen["alert"] == f"Error: {STATE['trouble']}"
-    for told in (
+    for text in (
         "4,321",
         "8,642",
         "2 h ago",
@@ -126,11 +126,11 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
         "61 s ago",
         "3 h",
     ):
-        assert told in seen["facts"]
+        assert text in seen["facts"]
     assert seen["name"] == "served: pair-trees, live"
     assert "the last 1,000 of 12,345 evaluated events" in seen["quality"]
-    for told in ("Average precision, random\t0.971\t0.953", "Calibration error, historical\t0.043\t"):
-        assert told in seen["quality"]
+    for text in ("Average precision, random\t0.971\t0.953", "Calibration error, historical\t0.043\t"):
+        assert text in seen["quality"]
     assert "/events\t12.3\t45.6\t500" in seen["latency"]
     assert "/state" not in seen["latency"]
     assert "below recency" in seen["alarms"]
@@ -141,7 +141,7 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
     assert seen["heads"] == ["Metric, negatives", "Model", "Recency"]
 
 
-def test_where_all_is_well_nothing_of_it_is_seen(browser: str, tmp_path: Path) -> None:
+def test_a_healthy_service_shows_no_error(browser: str, tmp_path: Path) -> None:
     seen = look(browser, tmp_path, page(CALM), 390)
     assert (seen["alert"], seen["alarms"]) == ("", "")
     assert "behind" not in seen["facts"].lower()
@@ -149,20 +149,20 @@ def test_where_all_is_well_nothing_of_it_is_seen(browser: str, tmp_path: Path) -
     assert (seen["heads"], seen["quality"], seen["latency"]) == ([], "", "")
 
 
-def test_quality_is_shown_from_a_hundred_events_on(browser: str, tmp_path: Path) -> None:
+def test_quality_is_shown_after_a_hundred_events(browser: str, tmp_path: Path) -> None:
     seen = look(browser, tmp_path, page(STATE | {"window": 99, "evaluated": 99}), 390)
     assert seen["quality"] == ""
     assert "99 so far" in seen["charts"]
     assert "0.971" not in seen["charts"]
 
 
-def test_a_service_that_does_not_answer_is_told(browser: str, tmp_path: Path) -> None:
+def test_an_unreachable_service_is_shown(browser: str, tmp_path: Path) -> None:
     seen = look(browser, tmp_path, page({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401), 390)
     assert "No answer: a token is needed" in seen["alert"]
 
 
-def test_a_service_with_a_token_is_asked_who_comes_next(browser: str, tmp_path: Path) -> None:
-    """By the form, in the browser, with the token behind the address; with another one nothing is told."""
+def test_the_form_ranks_with_a_token(browser: str, tmp_path: Path) -> None:
+    """The token is in the fragment of the address; a wrong token shows no result."""
     pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
     run = small_run("recency", tmp_path, dated(0, 160))
     (tmp_path / "token").write_text("secret")
@@ -178,22 +178,22 @@ def test_a_service_with_a_token_is_asked_who_comes_next(browser: str, tmp_path: 
             with urlopen(Request(f"{where[0]}/events", body, heads), timeout=60) as answer:
                 assert answer.status == 200
             with_it, with_another = (
-                parts_of(headless.visit(browser, tmp_path / "none", "--dump-dom", address=f"{where[0]}/#{told}"))
-                for told in ("token=secret&who=u1", "token=wrong&who=u1")
+                parts_of(headless.visit(browser, tmp_path / "none", "--dump-dom", address=f"{where[0]}/#{fragment}"))
+                for fragment in ("token=secret&who=u1", "token=wrong&who=u1")
             )
         finally:
             service.send_signal(signal.SIGTERM)
     rows = re.findall("<tr><td>(.*?)</td>", with_it["found"])
     assert rows == run.rank("u1", top=8, events=dated(200, 20))["dst"].tolist()
     assert (with_it["name"], with_it["trouble"]) == ("recency: recency, live", "")
-    assert "2024-01-10 03:00:00" in with_it["facts"]  # the last event's, as its file has it
+    assert "2024-01-10 03:00:00" in with_it["facts"]  # of the last event, as in its file
     assert "No answer: a token is needed" in with_another["trouble"]
     assert "a token is needed" in with_another["said"]
     assert ("<td>" in with_another["found"], with_another["facts"]) == (False, "")
 
 
 def parts_of(shown: str) -> dict[str, str]:
-    """What stands in parts of a page."""
+    """The text of parts of a page."""
     return {one: re.findall(rf'id="{one}".*?>(.*?)</(?:dl|h1|table|p)>', shown, re.S)[0] for one in PARTS} | {
         "trouble": re.findall(r'id="trouble".*?>(.*?)</div>', shown, re.S)[0]
     }
@@ -203,6 +203,6 @@ PARTS = ("name", "facts", "found", "said")
 
 
 def dated(first: int, count: int) -> pd.DataFrame:
-    """Events an hour apart, with dates."""
+    """Events one hour apart, with dates."""
     t = pd.date_range("2024-01-01", periods=first + count, freq="h")[first:]
     return table(first, count).assign(t=t.astype(str))

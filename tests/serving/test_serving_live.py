@@ -1,4 +1,4 @@
-"""A live run gives what a replay of its log gives, whatever happened in between."""
+"""A live run equals a replay of its log, whatever happened in between."""
 
 import functools
 import json
@@ -47,7 +47,7 @@ def later(count: int = 60, first: int = 200) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Return a run of a method by name, trained if it is asked for."""
+    """Return a run of a method by name, trained on first use."""
     home = tmp_path_factory.mktemp("runs")
     return functools.cache(lambda name: small_run(name, home, table(0, 160), **CONFIG))
 
@@ -62,8 +62,8 @@ PATHS = ("recency", "pair-trees", "dyg-mamba", "ctdg-ssm")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in PATHS else pytest.mark.slow) for name in SMALL]
 )
-def test_live_scores_are_a_replays_to_the_bit_and_those_of_stream(name: str, runs: Runs, tmp_path: Path) -> None:
-    """Taken one by one and in groups, with a snapshot and a new start amid them, and one that comes twice."""
+def test_live_scores_are_bit_identical_to_a_replay_and_equal_stream(name: str, runs: Runs, tmp_path: Path) -> None:
+    """Single events and groups, with a snapshot, a restart and a duplicate among them."""
     run, events = runs(name), later()
     live = LiveRun(run.path, folder=tmp_path)
     found = [receipt for event in events[:5] for receipt in live.take([event])]
@@ -83,8 +83,8 @@ def test_live_scores_are_a_replays_to_the_bit_and_those_of_stream(name: str, run
 
 
 @pytest.mark.slow
-def test_a_log_elsewhere_gives_what_a_file_gives(runs: Runs, tmp_path: Path, postgres: str) -> None:
-    """With snapshots here or lost, and a replay from the place alone."""
+def test_every_kind_of_log_gives_the_same_scores(runs: Runs, tmp_path: Path, postgres: str) -> None:
+    """With snapshots present or lost, and a replay from the location only."""
     run, events, log = runs("recency"), later(), f"{postgres}&log=live_run"
     with LiveRun(run.path, folder=tmp_path / "a") as live:
         expected = [r.score for event in events for r in live.take([event])]
@@ -102,7 +102,7 @@ def test_a_log_elsewhere_gives_what_a_file_gives(runs: Runs, tmp_path: Path, pos
         LiveRun(runs("ctdg-ssm").path, folder=tmp_path / "d", log=log)
 
 
-def test_answers_stand_on_what_was_taken(runs: Runs, tmp_path: Path) -> None:
+def test_queries_reflect_accepted_events(runs: Runs, tmp_path: Path) -> None:
     from hopstate.runs.queries import score_session
 
     run, events = runs("ctdg-ssm"), later()
@@ -136,7 +136,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_a_bad_event_leaves_no_trace(runs: Runs, tmp_path: Path) -> None:
+def test_a_rejected_event_leaves_no_trace(runs: Runs, tmp_path: Path) -> None:
     good = {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}
     with LiveRun(runs("recency").path, folder=tmp_path) as live:
         live.take(later(10))
@@ -150,8 +150,8 @@ def test_a_bad_event_leaves_no_trace(runs: Runs, tmp_path: Path) -> None:
             assert live.take([good])[0].position == at
 
 
-def test_what_an_event_means_does_not_depend_on_what_it_is_read_with(runs: Runs, tmp_path: Path) -> None:
-    """A replay reads requests together that came one by one: kinds, unused fields, texts that look like numbers."""
+def test_the_meaning_of_an_event_does_not_depend_on_its_request(runs: Runs, tmp_path: Path) -> None:
+    """A replay reads several requests together: kinds, unused fields, texts that look like numbers."""
     usual = {"dst": "v1", "amount": 1}
     events = [
         usual | {"src": "u1", "t": 900, "kind": "add"},
@@ -174,8 +174,8 @@ def test_what_an_event_means_does_not_depend_on_what_it_is_read_with(runs: Runs,
     LiveRun(runs("graphmixer").path, folder=tmp_path).close()
 
 
-def test_an_error_tells_the_place_in_the_request(runs: Runs, tmp_path: Path) -> None:
-    """Whatever was taken before, and is left out here."""
+def test_an_error_names_the_position_in_the_request(runs: Runs, tmp_path: Path) -> None:
+    """Positions count every event of the request, duplicates included."""
     events = later(4)
     with LiveRun(runs("recency").path, folder=tmp_path) as live:
         live.take(events[:2])
@@ -185,7 +185,7 @@ def test_an_error_tells_the_place_in_the_request(runs: Runs, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("late", ["clamp", "dead-letter"])
-def test_late_events_by_policy(late: Any, runs: Runs, tmp_path: Path) -> None:
+def test_late_events_follow_the_policy(late: Any, runs: Runs, tmp_path: Path) -> None:
     run, events = runs("recency"), later(10)
     with LiveRun(run.path, folder=tmp_path, late=late) as live:
         live.take(events)
@@ -194,8 +194,8 @@ def test_late_events_by_policy(late: Any, runs: Runs, tmp_path: Path) -> None:
             assert [r.position for r in receipts] == [None, 10]
             assert live.log.num_dead_letters() == 1
             live.take([events[0] | {"event_id": "late"}])
-            assert live.log.num_dead_letters() == 1  # once, however often it comes
-            with pytest.raises(DataError):  # what is refused is not kept aside either
+            assert live.log.num_dead_letters() == 1  # stored once, however often it is sent
+            with pytest.raises(DataError):  # a rejected event is not dead-lettered
                 live.take([events[0] | {"event_id": "later"}, {"src": "u1", "dst": "v1", "t": 901}])
             assert live.log.num_dead_letters() == 1
         else:
@@ -206,10 +206,10 @@ def test_late_events_by_policy(late: Any, runs: Runs, tmp_path: Path) -> None:
     assert again(run, tmp_path)[10:] == scores
 
 
-def test_late_events_of_a_request_that_fails_are_kept_aside_once(
+def test_late_events_of_a_failed_request_are_dead_lettered_once(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an id nothing else tells that they came before."""
+    """Without an id, only their content identifies duplicates."""
     events = later(10)
     one = {name: value for name, value in events[0].items() if name != "event_id"}
     request = [one, {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}]
@@ -225,8 +225,8 @@ def test_late_events_of_a_request_that_fails_are_kept_aside_once(
         assert live.log.num_dead_letters() == 1
 
 
-def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that fails leaves no trace; one that is there although it was said to have failed counts."""
+def test_a_failing_disk_loses_no_event(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed commit leaves no trace; one that succeeded although an error was reported counts."""
     run, events = runs("recency"), later(30)
     with LiveRun(run.path, folder=tmp_path, snapshot_every=5) as live:
         append = live.log.append
@@ -256,7 +256,7 @@ def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch
         assert again(run, tmp_path)[4:] == [receipt.score for receipt in receipts]
 
 
-def test_what_a_start_refuses(runs: Runs, tmp_path: Path) -> None:
+def test_invalid_options_are_rejected_at_the_start(runs: Runs, tmp_path: Path) -> None:
     run = runs("recency")
     with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(BusyError):
         LiveRun(run.path, folder=tmp_path)
@@ -266,7 +266,7 @@ def test_what_a_start_refuses(runs: Runs, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         LiveRun(runs("ctdg-ssm").path, folder=tmp_path)
     other = small_run("recency", tmp_path, table(0, 160, seed=3))
-    for another in (other, runs("edgebank")):  # without weights by which to know them
+    for another in (other, runs("edgebank")):  # without weights to identify them
         with pytest.raises(ConfigError):
             LiveRun(another.path, folder=tmp_path)
         with pytest.raises(ConfigError):
@@ -299,7 +299,7 @@ live.close()
 @pytest.mark.parametrize(
     ("name", "kills"), [("recency", 1), *(pytest.param(name, 8, marks=pytest.mark.slow) for name in SMALL)]
 )
-def test_a_killed_run_goes_on_and_gives_what_one_that_never_stopped_gives(
+def test_a_killed_run_resumes_and_equals_an_uninterrupted_one(
     name: str, kills: int, runs: Runs, tmp_path: Path
 ) -> None:
     run, events = runs(name), later(120)
@@ -313,11 +313,11 @@ def test_a_killed_run_goes_on_and_gives_what_one_that_never_stopped_gives(
             [*words, str(tmp_path / "live"), str(tmp_path / "calls")], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range((kill + 1) * 30 // (kills + 1) + int(rng.integers(3)))]
+        lines = [process.stdout.readline() for _ in range((kill + 1) * 30 // (kills + 1) + int(rng.integers(3)))]
         os.kill(process.pid, signal.SIGKILL)
-        told += process.stdout.read().splitlines(keepends=True)
+        lines += process.stdout.read().splitlines(keepends=True)
         process.wait()
-        acknowledged = [json.loads(line) for line in told if line.endswith("\n")]
+        acknowledged = [json.loads(line) for line in lines if line.endswith("\n")]
         assert acknowledged == [list(range(4 * i, 4 * i + 4)) for i in range(len(acknowledged))]
         log = SqliteLog(tmp_path / "live")
         assert len(log) % 4 == 0
@@ -329,10 +329,8 @@ def test_a_killed_run_goes_on_and_gives_what_one_that_never_stopped_gives(
     assert again(run, tmp_path / "live") == expected
 
 
-def test_a_live_run_that_is_killed_leaves_no_scratch(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It needs none, and so makes none."""
+def test_a_killed_live_run_leaves_no_scratch_files(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs none, so it creates none."""
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     with LiveRun(runs("recency").path, folder=tmp_path / "live") as live:
@@ -341,8 +339,8 @@ def test_a_live_run_that_is_killed_leaves_no_scratch(
 
 
 @pytest.mark.parametrize("method", ["recency", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])
-def test_times_with_fractions_may_follow_whole_numbers(method: str, tmp_path: Path) -> None:
-    """Scores, a restart and a replay agree; whole numbers that floats do not tell apart are refused."""
+def test_fractional_times_may_follow_integers(method: str, tmp_path: Path) -> None:
+    """Scores, a restart and a replay agree; integers that floats cannot represent are rejected."""
     run = small_run(method, tmp_path)
     events = made_events.table(200, 60)[["src", "dst", "t"]].to_dict("records")
     rows = [row | {"t": row["t"] + 0.5 if k >= 20 else int(row["t"])} for k, row in enumerate(events)]

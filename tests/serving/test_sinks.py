@@ -1,4 +1,4 @@
-"""What a sink holds at the end: the score of every event once, to the bit, whatever was killed on the way."""
+"""A sink finally has the score of every event once, bit-identical, whatever was killed in between."""
 
 import itertools
 import json
@@ -32,8 +32,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return small_run("recency", tmp_path_factory.mktemp("run"))
 
 
-def held(sink: Sink) -> pd.DataFrame:
-    """Return what is there."""
+def written_scores(sink: Sink) -> pd.DataFrame:
+    """Return the rows of a sink."""
     if isinstance(sink, ParquetSink):
         return pd.concat([pd.read_parquet(path) for path in sorted(sink.folder.iterdir())], ignore_index=True)
     assert isinstance(sink, KafkaSink)
@@ -45,7 +45,7 @@ def held(sink: Sink) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", ["folder", pytest.param("kafka", marks=pytest.mark.slow)])
-def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_each_score_is_written_once(kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = str(tmp_path / "scores")
     place = folder if kind == "folder" else request.getfixturevalue("kafka")(f"sink_{next(NUMBER)}")
 
@@ -56,11 +56,11 @@ def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: 
         live = LiveRun(run.path, folder=tmp_path / "live", snapshot_every=15, sink=opened())
         for i in range(k, k + 10, 5):
             live.take(EVENTS[i : i + 5], score=i % 2 == 0)
-        live.close(snapshot=False)  # as a kill leaves it
+        live.close(snapshot=False)  # as after a kill
     with LiveRun(run.path, folder=tmp_path / "live", sink=opened()) as live:
         live.take([*EVENTS[50:], {**EVENTS[-1], "kind": "delete"}])
     sink = opened()
-    found, expected = held(sink), pd.concat(list(replayed(run.path, tmp_path / "live")), ignore_index=True)
+    found, expected = written_scores(sink), pd.concat(list(replayed(run.path, tmp_path / "live")), ignore_index=True)
     sink.close()
     assert sink.next == 61
     assert found["position"].tolist() == list(range(61))
@@ -71,7 +71,7 @@ def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: 
 
 
 @pytest.mark.slow
-def test_a_sink_that_fails_loses_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_sink_loses_no_score(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = ParquetSink(tmp_path / "scores", batch_size=5)
 
     def fails(*_: Any) -> None:
@@ -79,17 +79,17 @@ def test_a_sink_that_fails_loses_nothing(run: Run, tmp_path: Path, monkeypatch: 
 
     with LiveRun(run.path, folder=tmp_path / "live", sink=sink, snapshot_every=20) as live:
         monkeypatch.setattr("hopstate.serving.sinks.write_table", fails)
-        with pytest.warns(HopstateWarning) as told:
+        with pytest.warns(HopstateWarning) as warned:
             live.take(EVENTS[:30])
-        assert [str(one.message).partition(":")[0] for one in told] == ["scores wait", "no snapshot was kept"]
-        assert live.snapshot_position == 0  # or what the sink lacks could not be scored again
+        assert [str(one.message).partition(":")[0] for one in warned] == ["scores wait", "no snapshot was kept"]
+        assert live.snapshot_position == 0  # otherwise missing scores could not be computed again
         monkeypatch.undo()
         live.take(EVENTS[30:])
-    assert held(sink)["position"].tolist() == list(range(60))
+    assert written_scores(sink)["position"].tolist() == list(range(60))
 
 
 @pytest.mark.slow
-def test_what_is_no_sink_and_one_that_comes_late(run: Run, tmp_path: Path) -> None:
+def test_invalid_sinks_are_rejected_and_sinks_can_be_added_later(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         open_sink("nats://h/x")
     with LiveRun(run.path, folder=tmp_path / "live") as live:
@@ -107,7 +107,7 @@ def test_what_is_no_sink_and_one_that_comes_late(run: Run, tmp_path: Path) -> No
     assert names == [f"scores-{10:012}-{19:012}.parquet", f"scores-{30:012}-{59:012}.parquet"]
 
 
-def test_scores_of_another_log_are_not_taken_for_this_ones(run: Run, tmp_path: Path) -> None:
+def test_scores_of_another_log_are_rejected(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path / "one", sink=ParquetSink(tmp_path / "scores")) as live:
         live.take(EVENTS[:20])
     with pytest.raises(ConfigError):
@@ -115,7 +115,7 @@ def test_scores_of_another_log_are_not_taken_for_this_ones(run: Run, tmp_path: P
 
 
 class Away:
-    """Brokers that are away for a while: nothing is acknowledged, though some of it may have arrived."""
+    """Temporarily unavailable brokers: nothing is acknowledged, although some messages may have arrived."""
 
     def __init__(self, producer: Any) -> None:
         self.producer, self.away, self.arrives = producer, True, 0
@@ -134,7 +134,7 @@ class Away:
 
 
 @pytest.mark.slow
-def test_what_brokers_do_not_acknowledge_is_there_once(
+def test_unacknowledged_messages_are_written_once(
     run: Run, tmp_path: Path, kafka: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = KafkaSink(kafka("late"))
@@ -149,7 +149,7 @@ def test_what_brokers_do_not_acknowledge_is_there_once(
         away.away = False
         live.take(EVENTS[30:])
         assert sink.next == 60
-    found = held(sink)
+    found = written_scores(sink)
     assert found["position"].tolist() == list(range(60))
     expected = pd.concat(list(replayed(run.path, tmp_path / "live")), ignore_index=True)
     assert found["score"].tolist() == expected["score"].tolist()

@@ -1,4 +1,4 @@
-"""Events of a topic are taken once each, in order, whatever fails between reading and answering."""
+"""Events of a topic are stored once and in order, whatever fails between reading and acknowledging."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def feed(kafka: Callable[[str], str]) -> tuple[str, Callable[[list[Any]], None]]:
-    """A source's address, and what adds events to it."""
+    """A source's address, and a function that adds events to it."""
     name = f"source_{next(NUMBER)}"
     url, client = kafka(name), pytest.importorskip("confluent_kafka")
     producer = client.Producer({"bootstrap.servers": url.split("/")[2], "log_level": 0})
@@ -60,10 +60,10 @@ def bodies(live: LiveRun) -> list[tuple[str, str, int]]:
 WHOLE = [(e["src"], e["dst"], e["t"]) for e in EVENTS]
 
 
-def test_events_of_a_source_are_taken_once(
+def test_events_of_a_source_are_stored_once(
     feed: tuple[str, Callable[[list[Any]], None]], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that fails, one that is said to have failed, a kill after each, an id that came before, and bad ones."""
+    """A failed commit, one with a false error, a kill after each, a repeated id, and invalid events."""
     place, send = feed
     send(EVENTS[:20])
     for k, fails in enumerate(("before", "after", None)):
@@ -81,13 +81,15 @@ def test_events_of_a_source_are_taken_once(
             with pytest.raises(StorageError):
                 drained(pump, 1)
             assert len(live.log) == 20 * k
-            assert (pump.source.key in live.log.facts()) == (fails == "after")  # how far, with the events or not at all
+            assert (pump.source.key in live.log.facts()) == (
+                fails == "after"
+            )  # the offset, stored with the events or not at all
         else:
             send([*EVENTS[20:40], {"src": "u1"}, {**EVENTS[40], "event_id": "own"}, {**EVENTS[0], "event_id": "late"}])
             drained(pump, 23)
-            assert live.log.num_dead_letters() == 2  # one that cannot be read and a late one
+            assert live.log.num_dead_letters() == 2  # an unreadable one and a late one
         pump.source.close()
-        live.close(snapshot=False)  # as a kill leaves it
+        live.close(snapshot=False)  # as after a kill
     with LiveRun(run.path, folder=tmp_path, late="dead-letter") as live:
         pump = IngestLoop(live, open_source(place, live.log.facts()))
         send([{**EVENTS[40], "event_id": "own"}, *EVENTS[41:]])
@@ -97,16 +99,16 @@ def test_events_of_a_source_are_taken_once(
         pump.source.close()
 
 
-def test_how_far_behind_its_source_a_run_is(
+def test_the_lag_behind_the_source_is_reported(
     feed: tuple[str, Callable[[list[Any]], None]], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read and could not be committed counts; a look at it asks the source for nothing."""
+    """Events that were read but not committed count; computing the lag does not query the source."""
     place, send = feed
     monkeypatch.setattr("hopstate.serving.kafka.BATCH", 8)
     with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
-        send(EVENTS[:20])  # before it is opened: what it tells is as of its last answer
+        send(EVENTS[:20])  # before it is opened: it reports the state of its last response
         pump = IngestLoop(live, open_source(place, {}))
-        assert pump.behind() is None  # nobody has told yet
+        assert pump.behind() is None  # no response yet
         seen: dict[int, int | None] = {}
         while live.position < 20:
             pump.run_once()
@@ -123,13 +125,13 @@ def test_how_far_behind_its_source_a_run_is(
             patch.setattr(live.log, "append", fails)
             with pytest.raises(StorageError):
                 until(pump.run_once)
-        assert pump.behind() in (1, 2, 3)  # as many as had arrived
+        assert pump.behind() in (1, 2, 3)  # the number of arrived events
         drained(pump, 3)
         assert (live.position, pump.behind()) == (23, 0)
         pump.source.close()
 
 
-def test_what_is_no_source(run: Run, tmp_path: Path, feed: tuple[str, Callable[[list[Any]], None]]) -> None:
+def test_invalid_sources_are_rejected(run: Run, tmp_path: Path, feed: tuple[str, Callable[[list[Any]], None]]) -> None:
     for bad in ("nats://h/x", "postgresql://h/d?table=a"):
         with pytest.raises(ConfigError):
             open_source(bad, {})
@@ -140,10 +142,10 @@ def test_what_is_no_source(run: Run, tmp_path: Path, feed: tuple[str, Callable[[
         IngestLoop(live, open_source(feed[0], {}))
 
 
-def test_a_service_takes_from_its_source_and_from_requests(
+def test_a_service_accepts_events_from_its_source_and_from_requests(
     feed: tuple[str, Callable[[list[Any]], None]], run: Run, tmp_path: Path
 ) -> None:
-    """And goes on where it stopped; what is wrong with a source is told at the start."""
+    """It continues where it stopped; errors of a source are raised at the start."""
     pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
 
@@ -165,24 +167,24 @@ def test_a_service_takes_from_its_source_and_from_requests(
     rejecting = service(partial(LiveRun, run.path, folder=tmp_path), name="run", source=place)
     with pytest.raises(ConfigError, match="--late clamp"):
         rejecting.state.engine.open()
-    LiveRun(run.path, folder=tmp_path).close()  # nothing holds it
+    LiveRun(run.path, folder=tmp_path).close()  # nothing refers to it
 
 
-def test_settings_that_exclude_each_other(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exclusive_options_are_rejected(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from hopstate.cli.main import main
 
     assert main(["serve", str(run.path), "--replica", "--sink", "scores"]) == 2
     assert main(["serve", str(run.path), "--source", "kafka://h:1/t"]) == 2
-    told = capsys.readouterr().err
-    assert "--replica" in told
-    assert "--late clamp or --late dead-letter" in told
+    captured = capsys.readouterr().err
+    assert "--replica" in captured
+    assert "--late clamp or --late dead-letter" in captured
 
 
-def test_partitions_that_are_added_later_are_read_from_their_beginning(
+def test_partitions_added_later_are_read_from_the_start(
     kafka: Callable[[str], str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was read of the others is not read again; a log that tells of no offsets is refused by name."""
+    """Messages of the other partitions are not read again; a log without offsets is rejected by name."""
     url, client = kafka("grows"), pytest.importorskip("confluent_kafka")
     producer = client.Producer({"bootstrap.servers": url.split("/")[2], "log_level": 0})
 
@@ -191,7 +193,7 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(
             producer.produce("grows", json.dumps(event).encode(), partition=partition)
         producer.flush(10)
 
-    many = 2  # the mock cluster's topics have four from the beginning, of which two are not seen yet
+    many = 2  # topics of the mock cluster have four partitions, of which two are not seen yet
     monkeypatch.setattr(Topic, "partitions", lambda self, consumer: many)
     send(EVENTS[:5], 1)
     send(EVENTS[5:10], 3)

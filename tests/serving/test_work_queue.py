@@ -1,4 +1,4 @@
-"""What waits for a live run's thread: short things pass long ones, and each answer is of one state."""
+"""The work queue of a live run: short work overtakes long work, and each answer uses one state."""
 
 import asyncio
 import threading
@@ -14,25 +14,27 @@ import pandas as pd
 import pytest
 import torch
 
-from made_events import small_run, table
+from made_events import table
 
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from gated_log import GatedLog
 
 from hopstate.ops.threads import usual_threads
 from hopstate.runs.queries import QuerySession, pair_probabilities, rank_session
 from hopstate.runs.run import Run
 from hopstate.serving.engine import Limits, ServiceEngine, rank_kind
 from hopstate.serving.live import LiveRun
-from hopstate.serving.log import SqliteLog
 from hopstate.serving.work_queue import OverloadError, WorkQueue
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.testing.conformance import F32
+from torch_threads import torch_threads
 
 
 class Clock:
-    """Time that only work moves."""
+    """A clock that only work advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -59,8 +61,8 @@ def queue(clock: Clock) -> Iterator[WorkQueue]:
 
 
 @contextmanager
-def held(queue: WorkQueue) -> Iterator[None]:
-    """Keep the thread from all other work that is submitted within the block."""
+def blocked(queue: WorkQueue) -> Iterator[None]:
+    """Block all other work that is submitted within the block."""
     begun, leave = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -76,7 +78,7 @@ def held(queue: WorkQueue) -> Iterator[None]:
         job.result()
 
 
-def test_one_thread_does_all_and_tells_what_came_of_it(queue: WorkQueue) -> None:
+def test_one_thread_does_all_work_and_returns_results(queue: WorkQueue) -> None:
     names = [queue.submit(lambda: threading.current_thread().name) for _ in range(3)]
     assert [name.result() for name in names] == ["test"] * 3
     failed = queue.submit(lambda: 1 // 0)
@@ -85,7 +87,7 @@ def test_one_thread_does_all_and_tells_what_came_of_it(queue: WorkQueue) -> None
     assert queue.submit(lambda: 7).result() == 7
 
 
-def test_short_work_comes_between_slices_and_long_work_in_order(queue: WorkQueue) -> None:
+def test_short_work_runs_between_slices_and_long_work_in_order(queue: WorkQueue) -> None:
     done, begun, leave = list[str](), threading.Event(), threading.Event()
     queue._took["short"].append(0.0)
 
@@ -110,12 +112,12 @@ def test_short_work_comes_between_slices_and_long_work_in_order(queue: WorkQueue
     ]
 
 
-def test_shorter_work_passes_short_work_that_came_a_little_earlier(queue: WorkQueue, clock: Clock) -> None:
+def test_shorter_work_overtakes_slightly_earlier_work(queue: WorkQueue, clock: Clock) -> None:
     done = list[str]()
     queue._took["pair"].append(0.001)
     queue._took["commit"].append(0.01)
     jobs = []
-    with held(queue):
+    with blocked(queue):
         for kind, name in (("commit", "commit"), ("pair", "soon"), ("pair", "late")):
             clock.now += 0.2 if name == "late" else 0.0
             jobs.append(queue.submit_steps(lambda name=name: noted_once(done, name), kind))
@@ -129,10 +131,10 @@ def noted_once(done: list[str], name: str) -> Steps[None]:
     yield
 
 
-def test_work_that_would_be_late_is_refused_at_once(queue: WorkQueue, clock: Clock) -> None:
+def test_late_work_is_rejected_immediately(queue: WorkQueue, clock: Clock) -> None:
     queue.submit_steps(lambda: clock.lasting(0.1), "kind").result()
     deadline = clock.now + 0.8
-    with held(queue):
+    with blocked(queue):
         jobs = [queue.submit_steps(lambda: clock.lasting(0.1), "kind", deadline=deadline) for _ in range(20)]
         assert [job.done() for job in jobs] == [False] * 6 + [True] * 14
     assert all(isinstance(job.exception(), OverloadError) for job in jobs[6:])
@@ -141,8 +143,8 @@ def test_work_that_would_be_late_is_refused_at_once(queue: WorkQueue, clock: Clo
     assert clock.now <= deadline
 
 
-def test_work_of_an_unknown_kind_is_refused_once_its_kind_is_known(queue: WorkQueue, clock: Clock) -> None:
-    with held(queue):
+def test_unknown_kinds_are_accepted_until_their_duration_is_known(queue: WorkQueue, clock: Clock) -> None:
+    with blocked(queue):
         deadline = clock.now + 0.35
         jobs = [queue.submit_steps(lambda: clock.lasting(0.1), "new", deadline=deadline) for _ in range(10)]
         assert not any(job.done() for job in jobs)
@@ -150,20 +152,20 @@ def test_work_of_an_unknown_kind_is_refused_once_its_kind_is_known(queue: WorkQu
 
 
 def test_one_long_duration_does_not_count(queue: WorkQueue, clock: Clock) -> None:
-    """The first question compiles."""
+    """The first query compiles."""
     for seconds in (0.3, 0.0, 0.0):
         queue.submit_steps(lambda s=seconds: clock.lasting(s), "kind").result()
     assert queue.seconds("kind") == 0.0
 
 
-def test_unwanted_work_counts_only_as_taking_longer_than_is_known(queue: WorkQueue, clock: Clock) -> None:
+def test_cancelled_work_only_raises_the_known_duration(queue: WorkQueue, clock: Clock) -> None:
     def cancelled_after(seconds: float) -> None:
         def work() -> Steps[None]:
             clock.now += seconds
             job.cancel()
             yield
 
-        with held(queue):
+        with blocked(queue):
             job = queue.submit_steps(work, "kind")
         with pytest.raises(CancelledError):
             job.result()
@@ -177,33 +179,29 @@ def test_unwanted_work_counts_only_as_taking_longer_than_is_known(queue: WorkQue
 
 
 def test_finished_work_is_not_waited_for(queue: WorkQueue, clock: Clock) -> None:
-    """Its result is known a moment before it leaves the queue."""
+    """Its result is set just before it leaves the queue."""
     queue._took["kind"].extend([10.0] * 5)
     for _ in range(50):
         assert queue.submit_steps(lambda: clock.lasting(0.0), "kind", deadline=clock.now + 1.0).result() is None
 
 
-def test_work_alone_is_tried_however_long_its_kind_takes(queue: WorkQueue, clock: Clock) -> None:
+def test_a_single_job_is_tried_however_long_its_kind_takes(queue: WorkQueue, clock: Clock) -> None:
     queue.submit_steps(lambda: clock.lasting(0.2), "kind").result()
     assert queue.submit_steps(lambda: clock.lasting(0.0), "kind", deadline=clock.now + 0.1).result() is None
 
 
-def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
-    """So that no answer has to bring that about, which starts a thread each time."""
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+def test_linear_algebra_uses_one_thread_and_kernels_all() -> None:
+    """So that no answer has to do it, which would start a thread each time."""
+    with torch_threads(2):
         other = WorkQueue("another")
         try:
             assert other.submit(lambda: (torch.get_num_threads(), usual_threads())).result() == (1, 2)
         finally:
             other.close()
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
-def test_what_was_given_is_done_before_the_end() -> None:
+def test_submitted_work_is_done_before_closing() -> None:
     queue, done = WorkQueue("test"), list[int]()
     for k in range(5):
         queue.submit(partial(done.append, k))
@@ -212,24 +210,17 @@ def test_what_was_given_is_done_before_the_end() -> None:
 
 
 # ---- a run behind it ---------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
-
-
 EVENTS = table(200, 40).to_dict("records")
 
 
-def test_a_long_answer_is_of_the_state_that_it_began_with(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_query_uses_the_state_of_its_start(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"INITIAL_ROWS": 1, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])
         expected = run_to_completion(rank_session(live.session(), "u1", top=5))
         steps = rank_session(live.session(), "u1", 5)
-        for k in range(20, 25):  # a commit, and a question of another time, after each slice
+        for k in range(20, 25):  # a commit, and a query at another time, after each slice
             next(steps)
             live.take([EVENTS[k]])
             run_to_completion(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
@@ -238,27 +229,21 @@ def test_a_long_answer_is_of_the_state_that_it_began_with(
 
 
 def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:
-    """Of what was acknowledged, and no more."""
-    begun, synced = threading.Event(), threading.Event()
-
-    class Slow(SqliteLog):
-        def append(self, *told: Any) -> int:
-            begun.set()
-            synced.wait(30)
-            return super().append(*told)
+    """With acknowledged events only."""
+    log = GatedLog(tmp_path)
 
     def scores(engine: ServiceEngine) -> Any:
         return engine.answer(partial(pair_probabilities, pairs=[("u1", "v2"), ("u2", "v3")]))
 
     async def work() -> None:
-        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
         await engine.start()
         (before, _), _ = await scores(engine)
         waiting = asyncio.create_task(engine.take(EVENTS))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(log.begun.wait, 30)
         (during, _), _ = await scores(engine)
         assert not waiting.done()
-        synced.set()
+        log.leave.set()
         assert [one.position for one in await waiting] == list(range(40))
         (after, _), _ = await scores(engine)
         await engine.stop()
@@ -269,7 +254,7 @@ def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> Non
 
 
 class Counted:
-    """A question that counts how often it is answered, and waits for leave in its first slice."""
+    """A query that counts how often it is computed, and blocks in its first slice."""
 
     def __init__(self) -> None:
         self.count, self.begun, self.leave = 0, threading.Event(), threading.Event()
@@ -282,41 +267,41 @@ class Counted:
         return len(session.past)
 
 
-def test_equal_questions_at_one_position_are_answered_once(run: Run, tmp_path: Path) -> None:
+def test_equal_queries_at_one_position_are_computed_once(run: Run, tmp_path: Path) -> None:
     async def work() -> None:
         limits = Limits(waiting=5)
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), limits)
         await engine.start()
         question = Counted()
         own = len(engine.live.past)
-        asked = [asyncio.create_task(engine.answer(question, key="who")) for _ in range(50)]
+        answers = [asyncio.create_task(engine.answer(question, key="who")) for _ in range(50)]
         await asyncio.to_thread(question.begun.wait, 30)
-        asked.pop(0).cancel()
-        asked.pop().cancel()
-        taken = asyncio.create_task(engine.take(EVENTS))
+        answers.pop(0).cancel()
+        answers.pop().cancel()
+        commit = asyncio.create_task(engine.take(EVENTS))
         question.leave.set()
-        assert [(await one)[0] for one in asked] == [own] * 48
+        assert [(await one)[0] for one in answers] == [own] * 48
         assert question.count == 1
-        await taken
+        await commit
         assert (await engine.answer(question, key="who"))[0] == own + 40
         await engine.stop()
 
     asyncio.run(work())
 
 
-def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: Path) -> None:
+def test_a_query_after_a_commit_is_answered_separately(run: Run, tmp_path: Path) -> None:
     async def work() -> None:
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
         await engine.start()
-        engine._queue._took["events", 6].append(0.0)  # a commit that passes the question
+        engine._queue._took["events", 6].append(0.0)  # a commit that overtakes the query
         question, own = Counted(), len(engine.live.past)
         before = asyncio.create_task(engine.answer(question, key="who"))
         await asyncio.to_thread(question.begun.wait, 30)
-        taken = asyncio.create_task(engine.take(EVENTS))
+        commit = asyncio.create_task(engine.take(EVENTS))
         while len(engine._queue._jobs) < 2:
             await asyncio.sleep(0)
         question.leave.set()
-        await taken
+        await commit
         assert (await engine.answer(question, key="who"))[0] == own + 40
         assert (await before)[0] == own
         await engine.stop()
@@ -324,8 +309,8 @@ def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: 
     asyncio.run(work())
 
 
-def test_every_request_is_answered_or_refused_by_its_deadline(run: Run, tmp_path: Path) -> None:
-    """Also one whose answer takes longer than ever before, and those that wait for it."""
+def test_every_request_is_answered_or_rejected_by_its_deadline(run: Run, tmp_path: Path) -> None:
+    """Also one that takes longer than any before, and those that wait for it."""
 
     def endless(session: QuerySession) -> Steps[None]:
         while True:
@@ -347,7 +332,7 @@ def test_every_request_is_answered_or_refused_by_its_deadline(run: Run, tmp_path
     asyncio.run(work())
 
 
-def test_a_commit_that_would_be_late_is_refused_and_others_pass_long_questions(run: Run, tmp_path: Path) -> None:
+def test_late_commits_are_rejected_and_others_overtake_long_queries(run: Run, tmp_path: Path) -> None:
     async def work() -> None:
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
         await engine.start()
@@ -360,18 +345,18 @@ def test_a_commit_that_would_be_late_is_refused_and_others_pass_long_questions(r
             await engine.take(EVENTS[:1])
         assert len(engine.live.log) == 0
         engine._queue._took["events", 1].append(0.001)
-        taken = asyncio.create_task(engine.take(EVENTS[:1]))
+        commit = asyncio.create_task(engine.take(EVENTS[:1]))
         while len(engine._queue._jobs) < 2:
             await asyncio.sleep(0)
         question.leave.set()
-        assert (await taken)[0].position == 0
+        assert (await commit)[0].position == 0
         await answer
         await engine.stop()
 
     asyncio.run(work())
 
 
-def test_a_warm_engine_knows_how_long_an_explained_ranking_takes(run: Run, tmp_path: Path) -> None:
+def test_a_warm_engine_estimates_the_duration_of_explained_rankings(run: Run, tmp_path: Path) -> None:
     engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
     engine.open()
     engine.warm_up()

@@ -1,4 +1,4 @@
-"""What a batch of additions and deletions does to CTDG-SSM's graph, against the definition, event by event."""
+"""The effect of a batch of additions and deletions on CTDG-SSM's graph, compared with a loop over events."""
 
 from collections import Counter
 
@@ -83,7 +83,7 @@ def test_an_edge_added_and_deleted_in_one_batch_is_in_neither_graph() -> None:
 
 
 def test_deletions_and_deleted_edges_do_not_count_as_neighbors() -> None:
-    """Node 0 meets 1 and 2, then 3 comes and goes five times; two neighbours are still 1 and 2."""
+    """Node 0 has edges with 1 and 2, then 3 is added and deleted five times; the neighbors are still 1 and 2."""
     src, dst = np.zeros(13, int), np.array([1, 2, *[3] * 10, 4])
     kind = np.array([0, 0, *[0, 1] * 5, 0], np.int8)
     stream = EventStream(src=src, dst=dst, t=np.arange(13), kind=kind, num_nodes=5)
@@ -106,7 +106,7 @@ def test_paths_do_not_run_over_deleted_edges() -> None:
 
 
 def test_later_deletions_end_no_edge_now() -> None:
-    """The memory after a batch does not depend on deletions that are still to come."""
+    """The memory after a batch does not depend on later deletions."""
     stream = events()
     cut = stream.slice(0, 100)
     early = EventStream(**{k: getattr(cut, k).copy() for k in ("src", "dst", "t", "kind")}, num_nodes=9)

@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the batches that move a memory."""
+    """Sizes of the batches that update a memory."""
     found: list[int] = []
     update = LazyMemoryScorer._update
 

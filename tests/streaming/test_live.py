@@ -1,4 +1,4 @@
-"""Going on over new events: the same memory, bit for bit, and the same scores however events are cut into calls."""
+"""Streaming inference: a bit-identical memory, and equal scores for every cut of events into calls."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.trainer import seed_everything
+from torch_threads import with_threads
 
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {
@@ -72,7 +73,7 @@ def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **setting
     size = {} if name in OF_LABELS else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
-    task.fit_without_gradients()  # of trees; nothing for a task that is trained by steps
+    task.fit_without_gradients()  # of trees; ignored by tasks that train in steps
     return task
 
 
@@ -95,7 +96,7 @@ def scores_and_memory(task: Any, past: StreamState, calls: list[EventStream]) ->
 
 
 def near(a: np.ndarray, b: np.ndarray, rtol: float = F32) -> bool:
-    """Whether scores agree to the accuracy of floats: sums of a product depend on how many rows there are."""
+    """Whether scores agree to float accuracy: products depend on the number of rows."""
     return a.shape == b.shape and np.allclose(a, b, rtol=rtol, atol=0)
 
 
@@ -119,7 +120,7 @@ def test_scores_do_not_depend_on_how_calls_are_cut(name: str, kind: str, tmp_pat
         assert near(scores, one), size
         assert end.settled == after.settled
         assert same(end, after)
-    own = events(160)  # and where the run's own data end does not matter to a memory either
+    own = events(160)  # and a memory does not depend on where the training data end
     with torch.no_grad():
         early = state_after_stream(task, replace(own, **part(own, 0, 93)))
         late = continue_stream(task, early, replace(own, **part(own, 93, 160)))[1]
@@ -128,17 +129,13 @@ def test_scores_do_not_depend_on_how_calls_are_cut(name: str, kind: str, tmp_pat
 
 
 def test_one_thread_or_two_give_the_same(tmp_path: Path) -> None:
-    """At a size at which LAPACK shares a batch's work out between threads."""
+    """At a size at which LAPACK uses several threads for a batch."""
     settings = {"model.dim": 64, "evaluation.batch_size": 200}
     task, later = task_of("ctdg-ssm", tmp_path, events(500, nodes=300), **settings), events(300, 500, nodes=300)
-    found, before = [], torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            with torch.no_grad():
-                found.append(scores_and_memory(task, state_after_stream(task, task.stream), [later]))
-    finally:
-        torch.set_num_threads(before)
+    with torch.no_grad():
+        found = with_threads(
+            lambda: scores_and_memory(task, state_after_stream(task, task.stream), [later]), counts=(1, 2)
+        )
     assert near(found[0][0], found[1][0])
     assert same(found[0][1], found[1][1])
 
@@ -228,7 +225,7 @@ def test_a_state_does_not_change_after_later_events(tmp_path: Path, monkeypatch:
 
 
 def test_saving_and_loading_changes_no_score(tmp_path: Path) -> None:
-    """Saved and read back after every call, joined layers and dropped features included."""
+    """Saved and loaded after every call, with merged parts and dropped features."""
     task, calls = task_of("ctdg-ssm-nodes", tmp_path), cut(events(60, 160, nodes=30), 4)
     past = state_after_stream(task, task.stream)
     one, after = scores_and_memory(task, past, calls)

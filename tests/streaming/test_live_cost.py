@@ -1,4 +1,4 @@
-"""What a call of a live run reads of its past, counted: as much after a long past as after a short one."""
+"""The number of array entries that a live call reads does not depend on the length of the history."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ COLUMNS = ("src", "dst", "t", "kind", "ends", "additions")
 
 
 class Counted(np.ndarray):
-    """An array that counts the entries that are looked up in it, or that go through it as a whole."""
+    """An array that counts the entries that are read from it."""
 
     read = 0
 
@@ -53,7 +53,7 @@ class Counted(np.ndarray):
 
 
 def counted(state: StreamState) -> None:
-    """Count what is read of a state's events from here on."""
+    """Count reads of a state's events from here on."""
     for name in COLUMNS:
         if (column := getattr(state.log, name)) is not None:
             column._room = column._room.view(Counted)
@@ -89,7 +89,7 @@ def test_the_cost_of_a_call_does_not_grow_with_the_history(method: str, tmp_path
     for length in (4000, 16_000):
         past = past_after(task, length)
         for deletions in (False, True):
-            past.store(deletions=deletions)  # built once in the life of a state
+            past.store(deletions=deletions)  # built once per state
         counted(past)
         assert past.has_deletes
         Counted.read = 0
@@ -98,4 +98,4 @@ def test_the_cost_of_a_call_does_not_grow_with_the_history(method: str, tmp_path
         assert len(after) > length
         assert len(columns["score"]) > CALL // 2
         read.append(Counted.read)
-    assert max(read) < 4000, read  # a call that reads the past reads three columns of it, whole
+    assert max(read) < 4000, read  # reading the history means reading three complete columns

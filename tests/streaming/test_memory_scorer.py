@@ -1,4 +1,4 @@
-"""A scorer with a memory takes a stream's own columns, which nothing may write to."""
+"""A scorer with a memory accepts the read-only columns of a stream."""
 
 import warnings
 from pathlib import Path
@@ -19,10 +19,10 @@ SMALL |= {"model.dim": 5, "model.num_layers": 1, "evaluation.strategies": ["rand
 
 def test_read_only_columns_give_no_warning(tmp_path: Path) -> None:
     stream = repeating()
-    stream = stream.with_(t=stream.t.astype(float))  # which needs no conversion, so that torch would share it
+    stream = stream.with_(t=stream.t.astype(float))  # needs no conversion, so that torch would share it
     run = fit("ctdg-ssm", stream, out=tmp_path / "run", config=SMALL)
     before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # else once a process
+    torch.set_warn_always(True)  # otherwise once per process
     try:
         with load_run(run.path, stream) as (_, task), warnings.catch_warnings():
             warnings.simplefilter("error")

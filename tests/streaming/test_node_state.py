@@ -1,4 +1,4 @@
-"""Node memory: growth, replacement with and without copies, snapshots, and files that cannot be misread."""
+"""Node memory: growth, replacement with and without copies, and snapshots."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_in_place_equals_a_copy_and_shares_tensors() -> None:
     written = state.replaced(*rows, **times, in_place=True)
     assert same(copied, written)
     assert written.memory is state.memory
-    assert not same(kept, written)  # the snapshot did not move
+    assert not same(kept, written)  # the snapshot did not change
 
 
 def test_growth_keeps_rows_and_adds_nodes_without_history() -> None:

@@ -36,7 +36,7 @@ def test_a_restored_state_continues_bit_identically(name: str, tmp_path: Path) -
         kept, before = scorer.state(), scores(scorer, name, stream)
         scorer.observe(late)
         after = scores(scorer, name, stream)
-        for _ in range(2):  # a state is not used up
+        for _ in range(2):  # a state can be used again
             scorer.restore(kept)
             assert np.array_equal(scores(scorer, name, stream), before)
             scorer.observe(late)

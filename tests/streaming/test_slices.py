@@ -1,4 +1,4 @@
-"""Work in slices gives what it gives whole."""
+"""Work in slices gives the result of one call."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def test_every_row_is_processed_once(count: int, pace: SliceSizer | None) -> Non
 
 @pytest.mark.parametrize(("each", "wanted"), [(1.0, [16] + [4] * 121), (0.0, [16, 64, 256, 164])])
 def test_slices_fit_their_target_duration(each: float, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second a row: as few as are worth a call; no time at all: four times as many each time."""
+    """One second per row gives the minimum size; no time at all multiplies the size by four each time."""
     now, sizes = 0.0, list[int]()
     monkeypatch.setattr(slices.time, "thread_time", lambda: now)
 

@@ -1,4 +1,4 @@
-"""Models that break one promise each: the suite must name it."""
+"""Models that break one invariant each: the suite must name it."""
 
 import pytest
 import torch
@@ -86,5 +86,5 @@ def test_a_broken_invariant_of_a_model_is_named(kind: type[nn.Module], complaint
 
 
 def test_a_case_without_rows_needs_one() -> None:
-    with pytest.raises(AssertionError, match="gives `take` or `one`"):
+    with pytest.raises(AssertionError, match="take"):
         check_model(ModelCase(make=Sound, inputs=(torch.randn(7, 4),), permute=rows))

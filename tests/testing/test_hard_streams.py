@@ -1,4 +1,4 @@
-"""No leak, exact resume, one answer in any cut: with deletions, ties, 12 times, nanoseconds, batches of one event."""
+"""No leak, exact resume, equal scores in any cut: with deletions, ties, 12 times, nanoseconds, batches of one event."""
 
 import threading
 from pathlib import Path
@@ -37,7 +37,7 @@ KINDS = ("deletions", "deleted nodes", "twelve times", "nanoseconds", "all at on
 
 
 def hard(kind: str, count: int = 120) -> EventStream:
-    """Return a small stream that is hard in a way; the last is hard in all of them."""
+    """Return a small stream with one difficulty; the last kind has all of them."""
     rng, active = np.random.default_rng(3), []
     rows = []
     for _ in range(count):
@@ -55,7 +55,7 @@ def hard(kind: str, count: int = 120) -> EventStream:
     if kind in ("twelve times", "all at once"):
         t = np.arange(count) * 12 // count
     if kind in ("nanoseconds", "all at once"):
-        t = 1_700_000_000 * 10**9 + t  # a nanosecond apart: to float64 they are all one time
+        t = 1_700_000_000 * 10**9 + t  # a nanosecond apart: equal in float64
     attr = rng.normal(size=(count, 2)).astype(np.float32)
     made = EventStream.from_arrays(src, dst, t, kind=kinds, edge_attr=attr, num_nodes=14)
     check_deletes(made)
@@ -143,7 +143,7 @@ def test_a_query_has_the_same_score_alone_and_in_a_batch(method: str, tmp_path: 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
 def test_a_live_run_accepts_a_coarse_clock_in_any_cut(method: str, tmp_path: Path) -> None:
-    """One call, or calls that end amid a time: the same scores."""
+    """One call, or calls that separate equal timestamps: the same scores."""
     data = hard("all at once", 180)
     first, later = data.slice(0, 120), data.slice(120, len(data))
     early = EventStream(**{k: getattr(first, k).copy() for k in ("src", "dst", "t", "kind", "edge_attr")}, num_nodes=14)
@@ -161,7 +161,7 @@ def test_a_live_run_accepts_a_coarse_clock_in_any_cut(method: str, tmp_path: Pat
         options: dict[str, Any] = {"ignore_state": True} if a == 0 else {"state": tmp_path / "parts"}
         found += score_stream(run.path, part(a, b), save=tmp_path / "parts", **options)["score"].tolist()
     assert found == pytest.approx(whole, rel=F32, nan_ok=True)  # deletions have no score
-    assert len(predict(run.path, data=early)) == len(early)  # a row each, of deletions without a score
+    assert len(predict(run.path, data=early)) == len(early)  # one row per event; deletions have no score
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])

@@ -114,7 +114,7 @@ def _moves(past: list[Event], of: dict[int, list[Event]], a: int, b: int) -> lis
 
 
 def _since(past: list[Event], found: list[Event]) -> float:
-    """Return ln(1 + n) of the events of the whole stream since the latest found."""
+    """Return ln(1 + n) of the number n of stream events since the latest found one."""
     return math.log1p(sum(e[2] > found[-1][2] for e in past)) if found else math.nan
 
 
@@ -143,7 +143,7 @@ def _node(own: list[Event], node: int, other: int, sends: bool, age: Callable[..
 
 
 def _together(mine: list[Event], theirs: list[Event], age: Callable[..., float]) -> list[float]:
-    """Pair off events of one time, the latest first."""
+    """Match events with equal timestamps, the latest first."""
     left, both = [e[2] for e in theirs], []
     for event in mine:
         if event[2] in left:

@@ -29,7 +29,7 @@ def test_second_time_reads_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first = laplacian_encoding(ring(), 4, tmp_path)
     monkeypatch.setattr(encodings, "laplacian_eigenvectors", None)
     assert np.array_equal(laplacian_encoding(ring(), 4, tmp_path), first)
-    assert len(list(tmp_path.iterdir())) == 1  # nothing half-written is left
+    assert len(list(tmp_path.iterdir())) == 1  # no partial file is left
 
 
 def test_each_graph_and_count_has_its_own_cache_file(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def islands() -> Graph:
 
 
 def test_components_without_eigenvectors_are_named(tmp_path: Path) -> None:
-    for _ in range(2):  # also where they are read from the cache
+    for _ in range(2):  # also if they are read from the cache
         with pytest.warns(HopstateWarning, match="islands"):
             encoding = laplacian_encoding(islands(), 4, tmp_path)
     assert (np.abs(encoding[:30]).sum(0) > 0).all()

@@ -1,4 +1,4 @@
-"""Features of pairs: the compiled loop equals the row-by-row twin; nothing at or after a time changes them."""
+"""Pair features: the compiled loop equals the reference; events at or after the query time are ignored."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from hopstate.testing.conformance import F32_LAST
 from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures, feature_names, varied_columns
 
 NONE = np.empty(0, np.int64)
-PATHS, MOVES = len(NAMES) - 10, len(NAMES) - 3  # where the features of paths and of moves begin
+PATHS, MOVES = len(NAMES) - 10, len(NAMES) - 3  # the first features of paths and of moves
 STREAM = np.flatnonzero([name.startswith("all events since") for name in NAMES])
 
 
@@ -30,7 +30,7 @@ def events(count: int = 400, nodes: int = 9, *, seed: int = 0, floats: bool = Fa
 
 
 def queries(stream: EventStream, count: int = 120, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return pairs at the times of events, before all and after all, self pairs and one without a past among them."""
+    """Return queries at event times, before and after all events, with self pairs and one without history."""
     rng = np.random.default_rng(seed)
     u, v = rng.integers(0, stream.num_nodes, (2, count))
     t = stream.t[rng.integers(0, len(stream), count)]
@@ -72,7 +72,7 @@ def test_features_of_a_part_of_the_stream() -> None:
 
 @pytest.mark.parametrize("two_kinds", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_path_features_among_many_nodes(two_kinds: bool) -> None:
-    """More partners than paths go on from, and of each more events; all candidates of a source at once or alone."""
+    """More partners and events than paths use; all candidates of a source in one call or single."""
     rng, stream = np.random.default_rng(3), events(1500, 60, seed=2)
     stream = stream.with_(src=rng.integers(0, 59, 1500) // 2, dst=30 + rng.integers(0, 58, 1500) // 2)
     if not two_kinds:
@@ -105,8 +105,8 @@ def test_one_pair_and_many_use_the_same_compiled_loops() -> None:
 
 
 def test_moves_count_the_next_events_of_others() -> None:
-    """By hand: two of three others went from 9 to 4, the third by way of 5; the source itself once of two."""
-    walks = ([9, 4], [9, 4], [9, 5, 4], [9, 4, 9, 6, 9])  # of sources 0, 1, 2 and 3, each alone
+    """Manually: two of three others moved from 9 to 4, the third via 5; the source itself once of two."""
+    walks = ([9, 4], [9, 4], [9, 5, 4], [9, 4, 9, 6, 9])  # of sources 0, 1, 2 and 3
     src, dst = np.repeat(np.arange(4), [len(walk) for walk in walks]), np.concatenate(walks)
     stream = EventStream(src=src, dst=dst, t=np.arange(len(src)), num_nodes=10)
     u, v, t = np.full(4, 3), np.array([4, 5, 6, 9]), np.full(4, len(src))
@@ -114,18 +114,18 @@ def test_moves_count_the_next_events_of_others() -> None:
     expected = [[1 / 2, 2 / 3, 1.0], [0.0, 1 / 3, 1 / 3], [1 / 2, 0.0, 0.0], [0.0, 0.0, 0.0]]
     np.testing.assert_allclose(found, expected, rtol=F32_LAST)
     at_once = features(stream.with_(t=np.zeros(len(src), np.int64))).pairs(u, v, t)[:, MOVES:]
-    assert np.isnan(at_once).all()  # events of one time are no moves
+    assert np.isnan(at_once).all()  # simultaneous events are not moves
     assert np.isnan(features(stream).pairs(np.array([8]), np.array([4]), t[:1])[:, MOVES:]).all()
 
 
 def test_moves_do_not_depend_on_the_order_of_ties() -> None:
-    """Where a source has one latest partner, and others one next, their order within a time says nothing."""
+    """If a source has one latest partner and others have one next, the order of ties does not matter."""
     rng = np.random.default_rng(11)
-    src = np.concatenate([rng.permutation(12) for _ in range(40)])  # at each time everybody once
+    src = np.concatenate([rng.permutation(12) for _ in range(40)])  # each node once per time
     stream = EventStream(src=src, dst=12 + rng.integers(0, 6, 480), t=np.repeat(np.arange(40), 12), num_nodes=18)
     order = np.lexsort((rng.random(480), stream.t))
     u, v = rng.integers(0, 12, 200), 12 + rng.integers(0, 6, 200)
-    t = np.full(200, 3)  # few events of a partner: none is cut off among those of one time
+    t = np.full(200, 3)  # few events per partner: the limit does not separate ties
     found, other = (
         features(some).pairs(u, v, t)[:, MOVES:]
         for some in (stream, stream.with_(src=stream.src[order], dst=stream.dst[order]))
@@ -168,7 +168,7 @@ def test_deletions_are_not_interactions() -> None:
 
 
 def test_events_at_or_after_the_query_time_are_ignored() -> None:
-    """Ties included: an event does not see itself, nor another of its time."""
+    """An event sees neither itself nor simultaneous events."""
     stream = events(edge_attr=np.random.default_rng(3).normal(size=(400, 2)).astype(np.float32))
     columns = np.arange(2)
     rng = np.random.default_rng(4)
@@ -200,7 +200,7 @@ def test_features_do_not_depend_on_the_batch_or_its_order() -> None:
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_the_time_unit_does_not_matter(unit: str) -> None:
     many = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    late = events().with_(t=events().t * 86_399 + 1_650_000_000, time_unit="s")  # ns beyond what float64 holds exactly
+    late = events().with_(t=events().t * 86_399 + 1_650_000_000, time_unit="s")  # ns, inexact in float64
     fine = late.with_(t=late.t * many, time_unit=unit)
     query = queries(late)
     clocks = [Clock.fit(stream.t, stream.time_unit) for stream in (late, fine)]
@@ -235,7 +235,7 @@ def test_values_of_the_latest_events() -> None:
 
 
 def in_parts(stream: EventStream, size: int) -> StreamState:
-    """Return the past of a stream whose events came so many at a time."""
+    """Return the state of a stream whose events were appended `size` at a time."""
     past = StreamState()
     for a in range(0, len(stream), size):
         names = ("src", "dst", "t", *(["edge_attr"] if stream.edge_attr is not None else []))
@@ -248,9 +248,9 @@ def in_parts(stream: EventStream, size: int) -> StreamState:
     ("count", "size", "floats"), [(200, 1, False), (400, 37, True), (400, 400, False), (2000, 211, True)]
 )
 def test_features_over_a_history_in_parts(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A live run's look-ups are those of one store of all events, however they came and are asked; new nodes included.
+    """Queries of a live run equal those of one store of all events, for any parts and calls; new nodes included.
 
-    Times tie across parts, and of 2,000 events a node has more than are looked at one by one.
+    Times tie across parts, and with 2,000 events a node has more than are read one by one.
     """
     attr = np.random.default_rng(7).normal(size=(count, 2)).astype(np.float32)
     stream = events(count, edge_attr=attr, floats=floats)

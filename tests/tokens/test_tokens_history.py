@@ -56,7 +56,7 @@ def _stream(num_events: int = 60, num_nodes: int = 7, *, features: bool = False,
             "edge_attr": rng.normal(size=(num_events, 2)).astype(np.float32),
         }
     t = np.sort(rng.integers(0, 40, num_events)).astype(times)  # many ties
-    src, dst = rng.integers(0, num_nodes - 1, (2, num_events))  # the last node never meets anyone
+    src, dst = rng.integers(0, num_nodes - 1, (2, num_events))  # the last node has no event
     return EventStream(src=src, dst=dst, t=t, num_nodes=num_nodes, **extra)
 
 
@@ -98,7 +98,7 @@ def test_spans_add_up_to_the_first_gap(target):
 
 
 def test_differences_are_computed_before_they_are_narrowed():
-    start = 1_600_000_000_000  # milliseconds; float32 would hold these to about 2 minutes
+    start = 1_600_000_000_000  # milliseconds; float32 would be exact to about 2 minutes
     stream = EventStream(src=np.array([0, 0]), dst=np.array([1, 1]), t=np.array([start, start + 7]))
     tokens = _tokenizer(stream, target="none").nodes(np.array([0]), np.array([start + 12]))
     assert tokens.gaps.tolist() == [12.0, 5.0]
@@ -181,7 +181,7 @@ def test_no_queries_and_no_history(target):
     assert none.num_sequences == 0
     assert none.longest == 0
     assert none.counts.shape == (0, 2)
-    new = tokenizer.pairs(np.array([6]), np.array([6]), np.array([5]))  # both ends without a past
+    new = tokenizer.pairs(np.array([6]), np.array([6]), np.array([5]))  # both endpoints without history
     assert new.lengths.tolist() == [int(target != "none")] * 2
     assert new.counts.tolist() == ([] if target == "none" else [[1, 1], [1, 1]])
 
@@ -249,7 +249,7 @@ def test_recent_links_settings():
 
 def test_span_ratios_are_fractions_of_the_time_since_the_first_event():
     offsets = torch.tensor([0, 3, 3, 4, 6])
-    gaps = torch.tensor([0.0, 8.0, 2.0, 0.0, 5.0, 5.0])  # the last sequence: two events at one time
+    gaps = torch.tensor([0.0, 8.0, 2.0, 0.0, 5.0, 5.0])  # the last sequence: two simultaneous events
     spans = torch.tensor([8.0, 6.0, 2.0, 0.0, 0.0, 5.0])
     zeros = torch.zeros(6, dtype=torch.int64)
     tokens = HistoryTokens(offsets, zeros, zeros, gaps, spans, None, None, None, 3)

@@ -1,4 +1,4 @@
-"""What the tests of several processes run, under torchrun or in one: losses by step, metrics and weights of cases."""
+"""The worker of multi-process tests, under torchrun or in one process: losses by step, metrics and weights of cases."""
 
 import json
 import os
@@ -25,7 +25,7 @@ HOPS = {"model": {"dim": 8, "dropout": 0.0, "attention_dropout": 0.0}}
 EVENTS = {"batch_size": 31, "evaluation": {"strategies": ["random"], "batch_size": 50}}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "nagphormer": ("nagphormer", "graph", HOPS | {"batch_size": 10, "tokens": {"num_hops": 2, "eigenvectors": 2}}),
-    "kept-tokens": (  # in a file, of which each rank makes its rows
+    "kept-tokens": (  # in a file, of which each rank computes its rows
         "nagphormer", "graph",
         HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2, "max_memory": 8000}},
     ),
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def graph(kind: str = "graph") -> hopstate.Graph:
-    """Return 101 nodes of three classes; values or labels of which some are unknown."""
+    """Return 101 nodes of three classes; regression values or labels, some of them missing."""
     rng = np.random.default_rng(0)
     n = 101
     y = rng.integers(0, 3, n)
@@ -88,7 +88,7 @@ def events(labels: bool = False) -> hopstate.EventStream:
 
 def data_of(kind: str) -> Any:
     """Return a case's data."""
-    if kind == "other":  # rank 1 reads another store
+    if kind == "other":  # rank 1 reads another dataset
         return events(bool(current_ranks().rank))
     if kind in ("graph", "values", "labels"):
         return graph(kind)
@@ -96,7 +96,7 @@ def data_of(kind: str) -> Any:
 
 
 def run(name: str, home: Path, batches: int = 1) -> None:
-    """Run a case into home/name, so many batches joined to one, its losses by step beside it."""
+    """Run a case in home/name with `joined` batches per step; write its losses by step next to it."""
     method, kind, settings = CASES[name]
     if batches > 1:
         settings = settings | {"batch_size": batches * settings["batch_size"]}
@@ -112,7 +112,7 @@ def run(name: str, home: Path, batches: int = 1) -> None:
 
 
 def killed(rank: int, step: int) -> None:
-    """Have a rank be killed by the system as it begins a step."""
+    """Kill a rank at the start of a step."""
     backward = Trainer._backward_on_ranks
 
     def step_or_die(self: Trainer, *rest: Any) -> Any:

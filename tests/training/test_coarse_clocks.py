@@ -1,4 +1,4 @@
-"""Thousands of events at one time: batches of the stated size, and nothing seen of one's own time."""
+"""Thousands of simultaneous events: batches of the given size, and no leak within a time."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +51,7 @@ def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
 @example([], 1)
 @example([3] * 10, 3)
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int) -> None:
+def test_a_batch_contains_complete_times_or_a_part_of_one(times: list[int], size: int) -> None:
     t = np.array(times, np.int64)
     edges = update_boundaries(t, size)
     assert edges[0] == 0
@@ -78,7 +78,7 @@ def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:
 
 
 def epoch_loss(t: Any) -> torch.Tensor:
-    """The loss of an epoch written out: all of a time is scored, then moves the memory piece by piece."""
+    """The loss of an epoch written out: all events of a time are scored, then update the memory in parts."""
     rows, data = t.split.train, t.stream
     negatives, at = training_negatives(data, rows, t.source.batch_size, t.source.objective.seed, 0), 0
     state, total = t.model.initial_state(data.num_nodes), torch.zeros(())
@@ -106,7 +106,7 @@ def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tb
         loss.backward()
         total += float(loss.detach()) * sum(len(step["labels"]) for step in batch["steps"])
         windows = sum(bool(step["updates"]) for step in batch["steps"])
-    assert windows  # the memory is trained in every window, the last among them
+    assert windows  # the memory is trained in every window, also the last one
     expected = epoch_loss(t)
     assert total / (2 * len(t.split.train)) == pytest.approx(float(expected), rel=F32)
     if tbptt_window == 1000:
@@ -118,7 +118,7 @@ def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tb
                 assert torch.allclose(found[name], p.grad, rtol=COARSE, atol=F32_TIGHT), name
 
 
-def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
+def test_an_epoch_resumes_from_any_window(tmp_path: Path) -> None:
     t, other = task(tmp_path, tbptt_window=3), task(tmp_path / "other", tbptt_window=3)
     states, losses = [], []
     for batch in t.batches(0):
@@ -130,7 +130,7 @@ def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
         assert rest == pytest.approx(losses[start:], rel=F32_TIGHT)
 
 
-def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) -> None:
+def test_training_evaluation_and_streaming_give_the_same_memory(tmp_path: Path) -> None:
     t = task(tmp_path, tbptt_window=2)
     with torch.no_grad():
         for batch in t.batches(0):
@@ -138,11 +138,11 @@ def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) 
     scorer = t.scorer("train")
     seen = t.split.train[
         : t.source.batch_boundaries[t.source.known[-1]]
-    ]  # up to the last time, which nothing later is scored after
+    ]  # up to the last time, which has no later scores
     for batch in event_batches(t.stream, seen, batch_size=SIZE):
         scorer.observe(batch)
     assert torch.allclose(scorer.memory.memory, t.source.memory.memory, atol=F32_TIGHT)
-    for size in (1, 7, 1000):  # however the driver cuts, as long as it keeps times whole
+    for size in (1, 7, 1000):  # for any batches that do not separate ties
         again = t.scorer("train")
         for batch in event_batches(t.stream, seen, batch_size=size):
             again.observe(batch)
@@ -150,8 +150,8 @@ def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) 
             assert torch.allclose(again.memory.memory, scorer.memory.memory, atol=F32_TIGHT)
 
 
-def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
-    """Other features of an event change no score of its own time, in training as in evaluation, in any protocol."""
+def test_simultaneous_events_do_not_see_each_other(tmp_path: Path) -> None:
+    """Other features of an event change no score at its time, in training and evaluation, for any protocol."""
     data = sessions()
     t = task(tmp_path, data, tbptt_window=1000)
     time = data.t[t.split.train][-1]
@@ -162,13 +162,13 @@ def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
     found = [_scores(task, time) for task in (t, other)]
     torch.testing.assert_close(*found)
     assert not np.allclose(t.predict("test")["score"], other.predict("test")["score"])
-    held = []
+    positives = []
     for changed in (data, data.with_(edge_attr=_moved(data, t.split.test[-1]))):
-        made = task(tmp_path / f"d{len(held)}", changed, **{"evaluation.protocol": "dyglib"})
-        held.append(made.report("test").scores["test", "random"].positive)
+        made = task(tmp_path / f"d{len(positives)}", changed, **{"evaluation.protocol": "dyglib"})
+        positives.append(made.report("test").scores["test", "random"].positive)
     last = data.t[t.split.test] == data.t[-1]
     assert last.sum() > SIZE
-    np.testing.assert_allclose(held[0][last], held[1][last], rtol=1e-5, atol=F32_TIGHT)
+    np.testing.assert_allclose(positives[0][last], positives[1][last], rtol=1e-5, atol=F32_TIGHT)
 
 
 def _scores(t: Any, time: float) -> torch.Tensor:
@@ -185,12 +185,12 @@ def _scores(t: Any, time: float) -> torch.Tensor:
 
 
 def _moved(data: EventStream, event: int) -> np.ndarray:
-    """Return features that differ for the events at the last time but the last of them."""
+    """Return features that differ for all events at the last time except the last one."""
     attr = data.edge_attr.copy()
     attr[np.searchsorted(data.t, data.t[event]) : event] += 5
     return attr
 
 
-def test_leak_guard(tmp_path: Path) -> None:
+def test_coarse_clocks_do_not_leak(tmp_path: Path) -> None:
     t = task(tmp_path, sessions(240, 10))
     assert check_leak(t.scorer_over, t.stream, times=1, queries=16, batch_size=SIZE).scores > 0

@@ -1,4 +1,4 @@
-"""Signals call what they are told to, within, in the main thread; after it they do what they did. Ctrl-C is told."""
+"""Within the block, signals call the given function in the main thread; afterwards the old handlers are back."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ def handlers() -> list[object]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_signals_are_heard_within_and_do_what_they_did_afterwards(fails: bool) -> None:
+def test_handlers_are_active_within_the_block_and_restored_after_it(fails: bool) -> None:
     before, heard = handlers(), list[int]()
     try:
         with signals_to(heard.append):
@@ -29,31 +29,31 @@ def test_signals_are_heard_within_and_do_what_they_did_afterwards(fails: bool) -
     assert handlers() == before
 
 
-def test_beside_the_main_thread_nothing_is_changed() -> None:
+def test_other_threads_install_no_handler() -> None:
     before, seen = handlers(), list[object]()
 
     def look() -> None:
         with signals_to(lambda number: None):
             seen.extend(handlers())
 
-    beside = threading.Thread(target=look)
-    beside.start()
-    beside.join()
+    other_thread = threading.Thread(target=look)
+    other_thread.start()
+    other_thread.join()
     assert seen == before
 
 
-def test_the_first_wish_says_what_it_waits_for_and_the_second_stops() -> None:
-    told = list[str]()
-    with interrupts(told.append) as stop:
+def test_the_first_signal_prints_a_message_and_the_second_stops() -> None:
+    messages = list[str]()
+    with interrupts(messages.append) as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
-        assert told == [STOPPING]
+        assert messages == [STOPPING]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert told == [STOPPING]
+    assert messages == [STOPPING]
 
 
-def test_what_cannot_be_said_says_nothing() -> None:
+def test_a_failing_message_is_ignored() -> None:
     def busy(text: str) -> None:
         raise RuntimeError("reentrant call")
 

@@ -1,4 +1,4 @@
-"""TensorBoard, MLflow and Weights & Biases: what they hold afterwards, without a network."""
+"""TensorBoard, MLflow and Weights & Biases: logged content, without a network."""
 
 import json
 import struct
@@ -24,13 +24,13 @@ LOOP = {"loop.epochs": 3, "loop.progress": False, "loop.device": "cpu", "loop.ch
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A store of MLflow, made once: its tables take seconds."""
+    """An MLflow store, created once because its tables take seconds."""
     pytest.importorskip("mlflow")
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
+def _isolated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -50,7 +50,7 @@ def fitted(graph, logger, *, resume=False, **more):
 
 
 def stopped_after(monkeypatch, epochs):
-    """Have the next run stop as by Ctrl-C after some epochs."""
+    """Stop the next run after some epochs, as Ctrl-C does."""
     rows = RunFolder.append_metrics
 
     def append(self, row):
@@ -72,14 +72,14 @@ def rows_of(run="run"):
 def in_tensorboard(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    held = EventAccumulator(str(folder), purge_orphaned_data=True)
-    held.Reload()
-    tags = held.Tags()
-    texts = {tag: held.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in tags["tensors"]}
-    return {tag: [(e.step, e.value) for e in held.Scalars(tag)] for tag in tags["scalars"]}, texts
+    events = EventAccumulator(str(folder), purge_orphaned_data=True)
+    events.Reload()
+    tags = events.Tags()
+    texts = {tag: events.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in tags["tensors"]}
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}, texts
 
 
-def test_tensorboard_holds_the_rows_the_final_metrics_and_the_settings(graph):
+def test_tensorboard_has_rows_final_metrics_and_settings(graph):
     pytest.importorskip("tensorboard")
     run = fitted(graph, "tensorboard")
     scalars, texts = in_tensorboard("run/tensorboard")
@@ -108,34 +108,38 @@ def in_mlflow(store, run="run"):
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=store)
-    held = client.get_run(json.loads(Path(run, "logger-mlflow.json").read_text())["run"])
-    return held, {name: client.get_metric_history(held.info.run_id, name) for name in held.data.metrics}
+    logged = client.get_run(json.loads(Path(run, "logger-mlflow.json").read_text())["run"])
+    return logged, {name: client.get_metric_history(logged.info.run_id, name) for name in logged.data.metrics}
 
 
 @pytest.mark.slow
-def test_mlflow_holds_the_rows_the_final_metrics_and_the_settings_and_a_resumed_run_goes_on(graph, store, monkeypatch):
+def test_mlflow_has_rows_final_metrics_and_settings_and_a_resumed_run_continues(graph, store, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     with monkeypatch.context() as here:
         stopped_after(here, 2)
         assert fitted(graph, "mlflow").interrupted
-    held, history = in_mlflow(store)
-    first = held.info.run_id
-    assert (held.info.status, held.data.tags["hopstate.status"], held.info.run_name) == ("KILLED", "interrupted", "run")
+    logged, history = in_mlflow(store)
+    first = logged.info.run_id
+    assert (logged.info.status, logged.data.tags["hopstate.status"], logged.info.run_name) == (
+        "KILLED",
+        "interrupted",
+        "run",
+    )
     assert [m.step for m in history["train_loss"]] == [1, 2]
     assert "chosen/test_accuracy" not in history
     done = fitted(graph, "mlflow", resume=True)
-    held, history = in_mlflow(store)
-    assert (held.info.run_id, held.info.status) == (first, "FINISHED")
+    logged, history = in_mlflow(store)
+    assert (logged.info.run_id, logged.info.status) == (first, "FINISHED")
     for name, values in history.items():
         if not name.startswith("chosen/"):
             assert [(m.step, m.value) for m in values] == [(row["epoch"], row[name]) for row in rows_of()]
-    assert held.data.metrics["chosen/test_accuracy"] == done.metrics["test"]["accuracy"]
-    assert held.data.metrics["chosen/epoch"] == done.best_epoch
-    assert (held.data.params["model.dim"], held.data.params["method"]) == ("4", "mlp")
+    assert logged.data.metrics["chosen/test_accuracy"] == done.metrics["test"]["accuracy"]
+    assert logged.data.metrics["chosen/epoch"] == done.best_epoch
+    assert (logged.data.params["model.dim"], logged.data.params["method"]) == ("4", "mlp")
 
 
 @pytest.mark.slow
-def test_an_unknown_run_is_made_anew_in_mlflow(graph, store, monkeypatch):
+def test_a_deleted_mlflow_run_is_created_again(graph, store, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     with monkeypatch.context() as here:
         stopped_after(here, 2)
@@ -155,7 +159,7 @@ def test_a_run_that_fails_ends_as_failed(graph, monkeypatch):
 
 
 class Client:
-    """A store of MLflow as `MlflowClient` shows it: one experiment, figures of the runs made in it."""
+    """A store of MLflow as `MlflowClient` shows it: one experiment, metrics of its runs."""
 
     runs: ClassVar[dict[str, dict]] = {}
 
@@ -183,7 +187,7 @@ class Client:
 
 
 def test_calls_to_mlflow(tmp_path, monkeypatch):
-    """A resumed run goes on in the run it made; a deleted one is remade."""
+    """A resumed run continues in its MLflow run; a deleted one is created again."""
     monkeypatch.setattr(Client, "runs", {})
 
     def row(*values):
@@ -221,7 +225,7 @@ def test_calls_to_mlflow(tmp_path, monkeypatch):
 
 # ---- Weights & Biases ----------------------------------------------------------------------------------------
 def records(path):
-    """Return the records of a file that wandb keeps offline: a LevelDB log behind seven bytes of its own."""
+    """Return the records of an offline wandb file: a LevelDB log after a header of seven bytes."""
     from wandb.proto import wandb_internal_pb2 as pb
 
     data, at, part, found = path.read_bytes(), 7, b"", []
@@ -232,7 +236,7 @@ def records(path):
             continue
         _, size, kind = struct.unpack("<IHB", data[at : at + 7])
         part, at = part + data[at + 7 : at + 7 + size], at + 7 + size
-        if kind in (1, 4):  # whole, or its last part
+        if kind in (1, 4):  # a complete record, or its last part
             record = pb.Record()
             record.ParseFromString(part)
             found.append(record)
@@ -244,43 +248,43 @@ def in_wandb():
     """Return for each file: id, rows of its history, summary, exit code."""
     found = []
     for path in sorted(Path("wandb").glob("offline-run-*/*.wandb")):
-        held = {"rows": [], "summary": {}}
+        record_of_run = {"rows": [], "summary": {}}
         for record in records(path):
             kind = record.WhichOneof("record_type")
             if kind == "run":
-                held["id"] = record.run.run_id
-                held["config"] = {
+                record_of_run["id"] = record.run.run_id
+                record_of_run["config"] = {
                     (i.key or i.nested_key[0]): json.loads(i.value_json) for i in record.run.config.update
                 }
             elif kind == "history":
                 items = record.history.item
-                held["rows"].append({(i.key or i.nested_key[0]): json.loads(i.value_json) for i in items})
+                record_of_run["rows"].append({(i.key or i.nested_key[0]): json.loads(i.value_json) for i in items})
             elif kind == "summary":
                 update = record.summary.update
-                held["summary"] |= {(i.key or i.nested_key[0]): json.loads(i.value_json) for i in update}
+                record_of_run["summary"] |= {(i.key or i.nested_key[0]): json.loads(i.value_json) for i in update}
             elif kind == "exit":
-                held["exit"] = record.exit.exit_code
-        found.append(held)
+                record_of_run["exit"] = record.exit.exit_code
+        found.append(record_of_run)
     return found
 
 
 @pytest.mark.slow
-def test_wandb_keeps_a_run_offline_and_a_resumed_one_has_its_id(graph, monkeypatch):
+def test_wandb_writes_an_offline_run_and_a_resumed_one_has_its_id(graph, monkeypatch):
     pytest.importorskip("wandb")
     with monkeypatch.context() as here:
         stopped_after(here, 2)
         assert fitted(graph, "wandb").interrupted
-    time.sleep(1.1)  # its folders are named by the second
+    time.sleep(1.1)  # its folders are named by second
     done = fitted(graph, "wandb", resume=True)
     first, second = in_wandb()
     assert first["id"] == second["id"] == json.loads(Path("run/logger-wandb.json").read_text())["run"]
     assert (first["exit"], second["exit"]) == (130, 0)
     assert (first["summary"]["status"], second["summary"]["status"]) == ("interrupted", "finished")
-    held = [*first["rows"], *second["rows"]]
-    for row, told in zip(rows_of(), held, strict=True):
-        assert told["_step"] == row["epoch"]
-        assert all(told[name] == row[name] for name in row if name != "epoch")
-    assert held[-1]["chosen/test_accuracy"] == done.metrics["test"]["accuracy"]
+    logged = [*first["rows"], *second["rows"]]
+    for row, logged_row in zip(rows_of(), logged, strict=True):
+        assert logged_row["_step"] == row["epoch"]
+        assert all(logged_row[name] == row[name] for name in row if name != "epoch")
+    assert logged[-1]["chosen/test_accuracy"] == done.metrics["test"]["accuracy"]
     assert first["config"]["model.dim"] == 4
 
 
@@ -312,7 +316,7 @@ def test_calls_to_wandb(tmp_path, monkeypatch):
 
 # ---- what stops nothing ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["start", "log", "finish"])
-def test_a_logger_that_fails_stops_no_training(method, graph, monkeypatch):
+def test_a_failing_logger_does_not_stop_training(method, graph, monkeypatch):
     def fail(*arguments):
         raise OSError("no route to host")
 
@@ -327,7 +331,7 @@ def test_a_logger_that_fails_stops_no_training(method, graph, monkeypatch):
 
 
 @pytest.mark.slow
-def test_mlflow_at_an_address_where_nobody_answers_stops_no_training(graph, monkeypatch):
+def test_an_unreachable_mlflow_server_does_not_stop_training(graph, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -337,7 +341,7 @@ def test_mlflow_at_an_address_where_nobody_answers_stops_no_training(graph, monk
 
 # ---- settings --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
-def test_a_missing_package_is_named_with_its_extra_before_data_are_read(name, monkeypatch, capsys):
+def test_a_missing_logger_package_is_named_before_data_are_read(name, monkeypatch, capsys):
     monkeypatch.setitem(loggers.REQUIRED_MODULES, name, ("no_such_module",))
     with pytest.raises(MissingExtraError, match=name):
         hopstate.fit("mlp", "nowhere.csv", out="run", config={"loop.logger": name})
@@ -346,7 +350,7 @@ def test_a_missing_package_is_named_with_its_extra_before_data_are_read(name, mo
     assert not Path("run").exists()
 
 
-def test_loggers_are_named_once_and_unknown_ones_are_refused():
+def test_repeated_and_unknown_loggers_are_rejected():
     assert logger_names("mlflow, wandb,mlflow") == ("mlflow", "wandb")
     for logger in ("none,wandb", ""):
         with pytest.raises(ConfigError):

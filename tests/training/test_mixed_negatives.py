@@ -1,4 +1,4 @@
-"""Training with a mixture of negative pairs: link methods, resumed exactly; softmax in closed form."""
+"""Training with a mixture of negatives: link methods, exact resume, softmax in closed form."""
 
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,13 @@ def task_of(method: str, folder: Path, **settings: Any) -> Any:
 
 
 def pairs_of(batch: Any) -> tuple[list[float], int]:
-    """Return the labels of a batch in order, and how many rows it has."""
+    """Return the labels of a batch in order, and its number of rows."""
     steps = batch["steps"] if isinstance(batch, dict) else [{"labels": part[1]} for part in batch]
     labels = torch.cat([step["labels"] for step in steps])
     return labels.tolist(), len(labels)
 
 
-def test_softmax_over_candidates_is_the_closed_form() -> None:
+def test_softmax_over_candidates_equals_the_closed_form() -> None:
     logits = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.zeros(6, 4)
     labels[:, 0] = 1
@@ -75,9 +75,7 @@ def test_order_of_groups_and_of_binary_pairs() -> None:
         pytest.param("dygformer", MIXED, marks=pytest.mark.slow),
     ],
 )
-def test_link_methods_train_and_resume_to_the_same_weights(
-    method: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_link_methods_resume_to_the_same_weights(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
     task, _ = task_of(method, tmp_path, **settings)
     width = 5 if settings is SOFTMAX else 2
     total = 0
@@ -90,7 +88,7 @@ def test_link_methods_train_and_resume_to_the_same_weights(
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba", "graphmixer"])
-def test_parts_hold_whole_groups_and_add_up(method: str, tmp_path: Path) -> None:
+def test_parts_contain_complete_groups_and_add_up(method: str, tmp_path: Path) -> None:
     task, _ = task_of(method, tmp_path, **SOFTMAX)
     task.model.eval()
     (whole,) = next(iter(task.batches(0)))
@@ -102,7 +100,7 @@ def test_parts_hold_whole_groups_and_add_up(method: str, tmp_path: Path) -> None
     torch.testing.assert_close(sum(task.loss(part) for part in parts), loss)
 
 
-def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
+def test_the_default_is_one_random_negative(tmp_path: Path) -> None:
     task, config = task_of("graphmixer", tmp_path)
     rows = task.split.train
     src, dst = task.source.drawn.of(3)
@@ -111,7 +109,7 @@ def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, SOFTMAX, MIXED])
-def test_no_event_of_few_destinations_is_its_own_negative(settings: dict[str, Any]) -> None:
+def test_an_event_is_never_its_own_negative(settings: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     stream = EventStream(src=rng.integers(0, 30, 800), dst=30 + rng.integers(0, 4, 800), t=np.arange(800))
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
@@ -119,7 +117,7 @@ def test_no_event_of_few_destinations_is_its_own_negative(settings: dict[str, An
     assert not ((src == stream.src[:, None]) & (dst == stream.dst[:, None])).any()
 
 
-def test_recipes_of_papers_train_as_the_papers_do() -> None:
+def test_recipes_of_papers_use_one_random_negative() -> None:
     for recipe in all_recipes().values():
         assert not any(name.startswith("negatives") for name in recipe.settings), recipe.name
     for method in SMALL:
@@ -127,7 +125,7 @@ def test_recipes_of_papers_train_as_the_papers_do() -> None:
         assert (negatives.mixture.shares().tolist(), negatives.loss) == ([1, 0, 0, 0], "binary")
 
 
-def test_the_command_line_takes_the_shares_as_one_value() -> None:
+def test_the_command_line_accepts_the_shares_as_one_value() -> None:
     parser = parser_of(get_method("ctdg-ssm"))
     words = ["--data=x", "--negatives.mixture", "{random: 0.9, historical: 0.1}"]
     config = parse_words(get_method("ctdg-ssm"), parser, words)[1]({})

@@ -1,4 +1,4 @@
-"""Schedules hit their stated ends; impossible settings are named."""
+"""Schedules reach their documented end values; impossible settings are named."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hopstate.errors import ConfigError
 from hopstate.training.config import OptimConfig, lr_at
 
 
-def test_warmup_rises_then_the_schedule_falls_to_its_end() -> None:
+def test_warmup_rises_and_the_schedule_decays_to_its_end() -> None:
     for schedule in ("linear", "cosine"):
         c = OptimConfig(lr=1.0, schedule=schedule, warmup=0.25)
         rates = [lr_at(c, step, 100) for step in range(100)]
@@ -17,23 +17,23 @@ def test_warmup_rises_then_the_schedule_falls_to_its_end() -> None:
         assert rates[-1] == pytest.approx(0.0)
 
 
-def test_constant_stays() -> None:
+def test_the_constant_schedule_is_constant() -> None:
     c = OptimConfig(lr=0.3)
     assert {lr_at(c, step, 10) for step in range(12)} == {0.3}
 
 
-def test_one_step_in_all() -> None:
+def test_schedules_of_a_single_step() -> None:
     assert lr_at(OptimConfig(lr=0.3, schedule="cosine"), 0, 1) == pytest.approx(0.3)
 
 
-def test_hold_keeps_the_peak_until_the_fall_begins() -> None:
+def test_the_hold_phase_keeps_the_peak() -> None:
     c = OptimConfig(lr=2.0, schedule="linear", warmup=0.1, hold=0.7)
     rates = [lr_at(c, step, 100) for step in range(100)]
     assert rates[:10] == pytest.approx(np.linspace(0.2, 2.0, 10))
     assert set(rates[10:80]) == {2.0}
     assert rates[80:] == pytest.approx(np.linspace(2.0, 0.0, 20))
     longer = OptimConfig(lr=1.0, schedule="cosine", hold=10 / 12)
-    assert lr_at(longer, 10 * 172 - 1, 12 * 172) == 1.0  # as a run of 10 epochs at a constant rate
+    assert lr_at(longer, 10 * 172 - 1, 12 * 172) == 1.0  # like a run of 10 epochs at a constant rate
     assert lr_at(longer, 10 * 172 + 1, 12 * 172) < 1.0
 
 
@@ -47,6 +47,6 @@ def test_hold_keeps_the_peak_until_the_fall_begins() -> None:
         {"hold": 0.6, "warmup": 0.5, "schedule": "linear"},
     ],
 )
-def test_bad_settings(bad: dict) -> None:
+def test_bad_optimizer_settings_are_rejected(bad: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         OptimConfig(**bad)

@@ -1,4 +1,4 @@
-"""Several processes train one model: averaged gradients, one that dies ends all, and the run goes on."""
+"""Several processes train one model: averaged gradients, one that dies ends all, and the run can resume."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ LIMIT = 400
 
 
 def torchrun(*words: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    """Run words under torchrun on this machine, whatever port is free."""
+    """Run a command under torchrun on this machine, on any free port."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *words]
     source = Path(hopstate.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
@@ -41,7 +41,7 @@ def torchrun(*words: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
 
 
 class Room:
-    """Threads that stand for ranks and exchange tensors as torch.distributed does."""
+    """Threads that simulate ranks and exchange tensors as torch.distributed does."""
 
     def __init__(self, size: int) -> None:
         self.values: list[Any] = [None] * size
@@ -110,12 +110,12 @@ def test_a_rank_without_a_batch_does_not_count(room: Room) -> None:
     assert nothing == [(None, False)] * 2
 
 
-def test_each_rank_and_step_draws_its_own() -> None:
+def test_each_rank_and_step_has_its_own_seed() -> None:
     seeds = {step_seed(0, Ranks(rank, 2), step) for rank in range(2) for step in range(50)}
     assert len(seeds) == 100
 
 
-def test_another_number_of_ranks_is_refused_by_name() -> None:
+def test_another_number_of_ranks_is_rejected_by_name() -> None:
     check_ranks({}, Ranks(), "here")
     with pytest.raises(CheckpointError, match="4"):
         check_ranks({"ranks": 4}, Ranks(1, 2), "here")
@@ -134,7 +134,7 @@ def test_another_number_of_ranks_is_refused_by_name() -> None:
         ("gcn", "graph", {"task": "link"}),
     ],
 )
-def test_methods_that_one_process_must_train_are_refused(
+def test_single_process_methods_are_rejected(
     method: str, data: str, settings: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer, "current_ranks", lambda: Ranks(0, 2))
@@ -146,7 +146,7 @@ def test_methods_that_one_process_must_train_are_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_train_as_one_process_with_the_batches_of_a_step_joined(ranks: int, tmp_path: Path) -> None:
-    """Where a loss is a mean over rows and nothing else depends on the batch, which holds of these two."""
+    """For losses that are a mean over rows, without other dependence on the batch, as in these two cases."""
     names = ["nagphormer", "sequences"]
     for folder in ("one", "many"):
         (tmp_path / folder).mkdir()
@@ -176,7 +176,7 @@ def test_methods_of_every_kind_are_trained_by_two_processes(tmp_path: Path) -> N
 
 
 def fitting(tmp_path: Path) -> list[str]:
-    """Return the words of a command that trains for 14 steps of two ranks, with dropout."""
+    """Return the arguments of a command that trains for 14 steps of two ranks, with dropout."""
     rng = np.random.default_rng(0)
     rows = [f"u{a},v{b},{t}" for t, (a, b) in enumerate(rng.integers(0, 9, (200, 2)))]
     (tmp_path / "events.csv").write_text("\n".join(["src,dst,t", *rows]))
@@ -186,15 +186,15 @@ def fitting(tmp_path: Path) -> list[str]:
 
 
 def whole_run(tmp_path: Path) -> Path:
-    """Train without an end."""
+    """Train without end."""
     done = torchrun("-m", "hopstate", *fitting(tmp_path), "--out", str(tmp_path / "whole"), "--json")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout)["method"] == "graphmixer"  # one object: rank 0 alone speaks
+    assert json.loads(done.stdout)["method"] == "graphmixer"  # one object: only rank 0 prints
     return tmp_path / "whole"
 
 
-def dies_and_goes_on(tmp_path: Path, rank: int, step: int, whole: Path, saved: int) -> None:
-    """Kill a rank at a step, check what is said and left, go on, and compare with a run that never stopped."""
+def dies_and_resumes(tmp_path: Path, rank: int, step: int, whole: Path, saved: int) -> None:
+    """Kill a rank at a step, check messages and files, resume, and compare with an uninterrupted run."""
     words, out = fitting(tmp_path), tmp_path / f"cut{rank}"
     died = torchrun(WORKER, "killed", str(rank), str(step), *words, "--out", str(out))
     assert died.returncode != 0
@@ -212,17 +212,17 @@ def dies_and_goes_on(tmp_path: Path, rank: int, step: int, whole: Path, saved: i
 
 
 @pytest.mark.slow
-def test_a_killed_rank_ends_all_and_the_run_goes_on_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_rank_ends_all_and_the_run_resumes_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = whole_run(tmp_path)
-    dies_and_goes_on(tmp_path, 1, 11, whole, saved=11)
+    dies_and_resumes(tmp_path, 1, 11, whole, saved=11)
     more = [*fitting(tmp_path)[1:], "--loop.epochs=3"]
     assert main(["fit", *more, "--out", str(whole), "--resume"]) == 1
     assert "torchrun" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_rank_0_may_die_too(tmp_path: Path) -> None:
-    dies_and_goes_on(tmp_path, 0, 5, whole_run(tmp_path), saved=0)
+def test_a_killed_rank_0_ends_all_too(tmp_path: Path) -> None:
+    dies_and_resumes(tmp_path, 0, 5, whole_run(tmp_path), saved=0)
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_a_rank_with_other_data_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_rank_that_lost_the_others_is_not_ended_before_it_says_so() -> None:
+def test_a_rank_that_lost_the_others_ignores_sigterm() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         with contextlib.suppress(RanksError), interrupts():

@@ -1,4 +1,4 @@
-"""The loop: resume equals never stopping, the best epoch is kept, damage and misuse are named."""
+"""The training loop: exact resume, the best epoch is kept, damage and misuse are named."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.target import Target
 from hopstate.training.trainer import STOPPING, Trainer, seed_everything
+from torch_threads import torch_threads
 
 
 def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeTask:
@@ -71,7 +72,7 @@ def stop_after(batches: int):
 
 @pytest.fixture(scope="module")
 def whole_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing stopped; its result is kept beside it. Read only."""
+    """The folder of an uninterrupted run, with its result next to it. Read only."""
     home = tmp_path_factory.mktemp("trainer")
     train(home / "whole", config())
     return home / "whole"
@@ -86,7 +87,7 @@ def test_resumed_run_equals_uninterrupted(tmp_path: Path, whole_home: Path, batc
     first, _ = train(tmp_path / "cut", config(), on_batch=stop_after(batches))
     assert first.interrupted
     assert not (tmp_path / "cut" / "result.json").exists()
-    torch.rand(17)  # the resumed process has another history of draws
+    torch.rand(17)  # the resumed process has another random state
     second, _ = train(tmp_path / "cut", config(), resume=True)
     assert not second.interrupted
     assert second.metrics == metrics_of(whole_home)
@@ -98,22 +99,22 @@ def test_resumed_run_equals_uninterrupted(tmp_path: Path, whole_home: Path, batc
             assert torch.equal(a[group][name], b[group][name]), (group, name)
 
 
-def test_ctrl_c_during_a_validation_is_answered_at_once(tmp_path: Path, monkeypatch, capsys) -> None:
-    evaluate, told = Trainer.evaluate, list[str]()
+def test_ctrl_c_during_validation_prints_a_message(tmp_path: Path, monkeypatch, capsys) -> None:
+    evaluate, captured = Trainer.evaluate, list[str]()
 
     def stopped(trainer, split):
         os.kill(os.getpid(), signal.SIGINT)
-        told.append(capsys.readouterr().err)
+        captured.append(capsys.readouterr().err)
         return evaluate(trainer, split)
 
     monkeypatch.setattr(Trainer, "evaluate", stopped)
     for progress in (True, False):
         first, _ = train(tmp_path / str(progress), config(progress=progress))
         assert first.interrupted
-    assert [text.count(STOPPING) for text in told] == [1, 0]
+    assert [text.count(STOPPING) for text in captured] == [1, 0]
 
 
-def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path, whole_home: Path) -> None:
+def test_resuming_after_a_kill_uses_the_last_checkpoint(tmp_path: Path, whole_home: Path) -> None:
 
     class KilledError(Exception):
         pass
@@ -147,9 +148,9 @@ def test_a_run_resumed_after_the_last_step_of_an_epoch_writes_the_same_rows(tmp_
     run = RunFolder.create(tmp_path / "cut", {"loop": {"seed": 3}})
     with pytest.raises(KilledError):
         Trainer(task, config(checkpoint_seconds=1e-9), run, method="toy", data_hash="d").fit()
-    held = load_checkpoint(tmp_path / "cut" / "checkpoint.safetensors").record["progress"]
-    assert held["epoch"] == 0
-    assert held["step"] == 5  # all steps of the epoch: 31 rows in batches of 7
+    progress = load_checkpoint(tmp_path / "cut" / "checkpoint.safetensors").record["progress"]
+    assert progress["epoch"] == 0
+    assert progress["step"] == 5  # all steps of the epoch: 31 rows in batches of 7
     second, _ = train(tmp_path / "cut", config(), resume=True)
     assert second.metrics == metrics_of(whole_home)
     assert rows_without_times(tmp_path / "cut") == rows_without_times(whole_home)
@@ -162,12 +163,12 @@ def test_same_seed_same_result_other_seed_other_result(tmp_path: Path, whole_hom
     assert metrics_of(whole_home) != c.metrics
 
 
-def test_best_epoch_is_chosen_on_validation_and_kept_as_a_copy(tmp_path: Path) -> None:
+def test_the_best_epoch_is_selected_on_validation_and_copied(tmp_path: Path) -> None:
     result, trainer = train(tmp_path / "run", config(epochs=8, optim=OptimConfig(lr=0.3)))
     values = [row["val_roc_auc"] for row in trainer.run.history()]
     assert result.progress.best == max(values)
     assert result.progress.best_epoch == 1 + int(np.argmax(values))
-    assert result.metrics["val"]["roc_auc"] == max(values)  # fails where the best weights alias the live ones
+    assert result.metrics["val"]["roc_auc"] == max(values)  # fails if the best weights alias the live ones
     weights = load_checkpoint(tmp_path / "run" / "model.safetensors").tensors["model"]
     assert all(torch.equal(v, trainer.task.model.state_dict()[k]) for k, v in weights.items())
 
@@ -187,7 +188,7 @@ def test_patience_below_eval_every_waits_for_a_second_validation(tmp_path: Path)
     assert evaluated[:2] == [10, 20]
 
 
-def test_more_epochs_may_be_asked_for_when_resuming(tmp_path: Path) -> None:
+def test_epochs_may_be_increased_when_resuming(tmp_path: Path) -> None:
     constant = OptimConfig(lr=0.01)
     train(tmp_path / "a", config(epochs=1, optim=constant))
     more, _ = train(tmp_path / "a", config(epochs=2, optim=constant), resume=True)
@@ -219,7 +220,7 @@ def test_files_of_a_run_folder(tmp_path: Path) -> None:
     assert table[0].startswith("epoch,step,lr,train_loss,val_roc_auc")
 
 
-def test_taken_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_an_occupied_folder_is_rejected_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine")
     with pytest.raises(ConfigError):
@@ -227,14 +228,14 @@ def test_taken_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.txt"]
 
 
-def test_folder_of_a_start_that_failed_before_training_is_taken(tmp_path: Path) -> None:
+def test_a_folder_of_a_failed_start_is_reused(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     done, _ = train(tmp_path / "run", config(epochs=1))
     assert done.progress.epoch == 1
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path: Path, resume: bool) -> None:
+def test_a_folder_of_a_rejected_start_is_reused_with_other_settings(tmp_path: Path, resume: bool) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     stale = [run.path / name for name in ("data.json", "split.npz", "negatives/test_random.npz")]
     kept = run.path / "tokens" / "hops_0123.npy"
@@ -244,14 +245,12 @@ def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path:
     RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
     assert run.settings() == {"loop": {"seed": 2}}
     assert not [file for file in stale if file.exists()]
-    assert kept.is_file()  # named by what it was made of
+    assert kept.is_file()  # named by its format
 
 
 @pytest.mark.parametrize("left", [f".config.json.{_HOST}-999999999.0123456789ab.part", ".lock"])
 @pytest.mark.parametrize("resume", [False, True])
-def test_folder_of_a_start_that_was_killed_before_it_wrote_anything_whole_is_taken(
-    tmp_path: Path, resume: bool, left: str
-) -> None:
+def test_a_folder_of_a_start_killed_before_its_first_file_is_reused(tmp_path: Path, resume: bool, left: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / left).write_text("{")
     with locked(tmp_path / "run"):
@@ -260,7 +259,7 @@ def test_folder_of_a_start_that_was_killed_before_it_wrote_anything_whole_is_tak
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_folder_of_a_start_that_was_killed_between_its_first_files_is_taken(tmp_path: Path, resume: bool) -> None:
+def test_a_folder_of_a_start_killed_between_its_first_files_is_reused(tmp_path: Path, resume: bool) -> None:
     settings = {"method": "toy", "data": "d", "loop": {"seed": 1}}
     run = RunFolder.create(tmp_path / "run", settings)
     (run.path / "environment.json").unlink()
@@ -271,7 +270,7 @@ def test_folder_of_a_start_that_was_killed_between_its_first_files_is_taken(tmp_
 @pytest.mark.parametrize(
     "more", ["thesis.txt", "negatives/thesis.txt", "checkpoint.safetensors", "metrics.jsonl", "result.json"]
 )
-def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: Path, more: str) -> None:
+def test_folders_with_other_files_or_checkpoints_are_not_cleared(tmp_path: Path, more: str) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     for name in ("split.npz", more):
         (run.path / name).parent.mkdir(exist_ok=True)
@@ -284,7 +283,7 @@ def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: P
 
 
 @pytest.mark.parametrize("settings", [{"loop": {"seed": 1}}, {"format": 1}, {"format": 3}, {"format": "2"}])
-def test_run_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path, settings: object) -> None:
+def test_a_run_folder_of_another_format_is_rejected_and_not_changed(tmp_path: Path, settings: object) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     run.checkpoint.write_text("kept")
     run.write_json("config.json", settings)
@@ -296,7 +295,7 @@ def test_run_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json", "thesis.txt"])
-def test_files_that_no_run_left_are_never_taken_for_its_own(tmp_path: Path, name: str) -> None:
+def test_files_not_written_by_a_run_are_never_deleted(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
     for resume in (False, True):
         with pytest.raises(HopstateError):
@@ -369,25 +368,27 @@ def test_loss_that_becomes_nan_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["64", "bf16-mixed"])
-def test_precisions_train(tmp_path: Path, precision: str) -> None:
+def test_every_precision_trains(tmp_path: Path, precision: str) -> None:
     result, trainer = train(tmp_path / "run", config(precision=precision, epochs=2))
     assert result.metrics["test"].keys() == {"roc_auc", "accuracy", "loss"}
     assert next(trainer.task.model.parameters()).dtype == (torch.float64 if precision == "64" else torch.float32)
 
 
-def test_products_are_as_exact_as_told_while_the_run_computes_and_no_longer(tmp_path: Path) -> None:
-    told = []
+def test_matmul_precision_is_set_only_during_the_run(tmp_path: Path) -> None:
+    precisions = []
     task = make_task()
     for name in ("loss", "evaluate"):
         inner = getattr(task, name)
-        setattr(task, name, lambda x, inner=inner: (told.append(torch.get_float32_matmul_precision()), inner(x))[1])
-    task.model.register_full_backward_hook(lambda *_: told.append(torch.get_float32_matmul_precision()))
+        setattr(
+            task, name, lambda x, inner=inner: (precisions.append(torch.get_float32_matmul_precision()), inner(x))[1]
+        )
+    task.model.register_full_backward_hook(lambda *_: precisions.append(torch.get_float32_matmul_precision()))
     run = RunFolder.create(tmp_path / "run", {})
     Trainer(task, config(matmul_precision="medium", epochs=1), run, method="toy").fit()
-    assert len(told) > 3
-    assert set(told) == {"medium"}
+    assert len(precisions) > 3
+    assert set(precisions) == {"medium"}
     assert torch.get_float32_matmul_precision() == "highest"
-    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024  # else memory grows with every new shape
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024  # otherwise memory grows with every new shape
 
 
 @pytest.mark.parametrize(
@@ -398,7 +399,7 @@ def test_products_are_as_exact_as_told_while_the_run_computes_and_no_longer(tmp_
         ({"grad_clip": 0.0}, r"loop\.grad_clip"),
     ],
 )
-def test_settings_that_cannot_work_are_named(changes: dict, name: str) -> None:
+def test_invalid_trainer_settings_are_named(changes: dict, name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         config(**changes)
 
@@ -408,12 +409,12 @@ def test_unknown_device_is_named(tmp_path: Path) -> None:
         train(tmp_path / "run", config(device="quantum"))
 
 
-def test_zero_epochs_gives_the_untrained_model(tmp_path: Path) -> None:
+def test_zero_epochs_give_the_untrained_model(tmp_path: Path) -> None:
     result, _ = train(tmp_path / "run", config(epochs=0))
     assert 0 <= result.metrics["test"]["accuracy"] <= 1
 
 
-def test_equal_metrics_are_decided_by_validation_loss(tmp_path: Path) -> None:
+def test_equal_epoch_metrics_are_decided_by_validation_loss(tmp_path: Path) -> None:
     _, trainer = train(tmp_path / "run", config(epochs=1))
     trainer.progress.best, trainer.progress.best_loss, trainer.progress.best_epoch = 0.5, 0.9, 1
     trainer.progress.epoch = 2
@@ -433,20 +434,12 @@ def test_each_start_keeps_its_environment(tmp_path: Path) -> None:
     )
 
 
-@pytest.fixture
-def _threads_restored():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_threads_restored")
-def test_a_resume_under_another_number_of_threads_says_so(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    train(tmp_path / "run", config(), on_batch=stop_after(8))
-    torch.set_num_threads(2)
-    with pytest.warns(HopstateWarning, match="thread"):
-        train(tmp_path / "run", config(), resume=True, on_batch=stop_after(8))
-    train(tmp_path / "run", config(), resume=True)  # under those of the last checkpoint: nothing to say
-    torch.set_num_threads(1)
-    train(tmp_path / "run", config(), resume=True)  # finished: nothing goes on
+def test_resuming_with_another_number_of_threads_gives_a_warning(tmp_path: Path) -> None:
+    with torch_threads(1):
+        train(tmp_path / "run", config(), on_batch=stop_after(8))
+    with torch_threads(2):
+        with pytest.warns(HopstateWarning, match="thread"):
+            train(tmp_path / "run", config(), resume=True, on_batch=stop_after(8))
+        train(tmp_path / "run", config(), resume=True)  # equal to the last checkpoint: no warning
+    with torch_threads(1):
+        train(tmp_path / "run", config(), resume=True)  # finished: nothing is resumed

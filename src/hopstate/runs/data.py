@@ -35,7 +35,7 @@ from hopstate.io.opening import (
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
-from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
+from hopstate.methods.method import Context, FileOptions, Method, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
@@ -152,7 +152,7 @@ def _preprocess_features(
     record: Record, config: RunConfig, context: Context, edges: bool
 ) -> tuple[Any, dict[str, Any]]:
     read = config.read
-    if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
+    if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, FileOptions):
         return record, {}
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")

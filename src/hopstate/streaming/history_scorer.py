@@ -21,7 +21,12 @@ Input = tuple[Any, ...]  # nested tuples of CPU tensors
 
 
 class PairTokenizer(Protocol):
-    """Converts queries to model inputs."""
+    """Converts queries to model inputs.
+
+    marked: whether the last event feature, added by the library, marks deletions.
+    """
+
+    marked: bool
 
     def over(self, past: StreamState) -> Self:
         """Return a copy that reads all events of a stream state."""

@@ -1,4 +1,4 @@
-"""Random initializations: all weights that train are new, and statistics are those of all nodes."""
+"""Random initializations: all trainable weights are new, and statistics are those of all nodes."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ class Drawn(Mixed):
 def test_parameters_without_reset_parameters_are_named() -> None:
     with pytest.raises(ConfigError, match="weight"):
         top(Mixed(), GRAPH, ONCE)
-    top(Mixed(), GRAPH)  # present weights need no drawing
+    top(Mixed(), GRAPH)  # current weights need no initialization
     top(Mixed(train=False), GRAPH, ONCE)  # nor do those that do not train
     topped = top(Drawn(), GRAPH, ONCE)
     first, second = (e.values for e in basic_embeddings(topped.model, topped.embed, num_initializations=2, seed=0)[0])

@@ -1,4 +1,4 @@
-"""TOP's exact cases (outputs and gradients), its bad input, and what it must not do."""
+"""TOP's exact cases (outputs and gradients), bad input, and side effects."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_all_nodes_in_the_batch_is_full_batch(kind: str, form: str) -> None:
 
 
 def linear_model(kind: str, width: int, layers: int) -> Backbone:
-    """A backbone without anything but linear maps: no activation, no norm."""
+    """A backbone of linear maps only: no activation, no norm."""
     model = backbone(kind, width, layers, norm="none", block="conv")
     for block in model.blocks:
         block.ffn = nn.Identity()
@@ -98,7 +98,7 @@ def test_linear_networks_are_exact(kind: str, form: str, basis: str) -> None:
     full = model(x, adjacency)[torch.from_numpy(nodes)]
     assert relative_rmse(model(features(graph, nodes), top.batch(nodes)), full) < 2e-3  # float32 basis
     inside = top.cutter.induced(nodes)
-    assert len(inside.indices) < graph.degree[nodes].sum() / 1.5  # else nothing is missing
+    assert len(inside.indices) < graph.degree[nodes].sum() / 1.5  # otherwise no neighbor is missing
 
 
 def mirrored(kind: str) -> tuple[Graph, np.ndarray]:
@@ -212,7 +212,7 @@ def test_ridge_inverse_is_the_pseudo_inverse_without_ridge(s: int, r: int) -> No
 
 
 def test_ridge_is_chosen_by_what_was_left_out() -> None:
-    """Little noise in few directions wants a small ridge; as many directions as nodes, and noise, a large one."""
+    """Little noise in few directions selects a small ridge; noise in as many directions as nodes a large one."""
     rng = torch.Generator().manual_seed(0)
     basis, weights = torch.randn(200, 6, generator=rng), torch.randn(6, 20, generator=rng)
     clean = basis @ weights
@@ -224,7 +224,7 @@ def test_ridge_is_chosen_by_what_was_left_out() -> None:
 
 @pytest.mark.parametrize("form", ["linear", "general"])
 def test_chosen_ridge_never_hurts_where_k_is_near_the_batch_size(form: str) -> None:
-    """With wide random features a fixed small ridge does worse than leaving neighbours out; the chosen one does not."""
+    """With wide random features a fixed small ridge is worse than dropping neighbors; the selected one is not."""
     graph, model = random_graph(200, 500, width=300), backbone("gcn", 300, norm="none", block="conv")
     nodes = np.arange(0, 200, 4)
     full = model(*full_graph(graph))[torch.from_numpy(nodes)]
@@ -272,7 +272,7 @@ def test_refresh_makes_present_embeddings_exact() -> None:
 
 @pytest.mark.parametrize("form", ["linear", "general"])
 def test_enough_directions_make_gradients_exact(form: str) -> None:
-    """One layer's messages change with the weights in 8 x 6 ways; the batch has nodes enough to express them all."""
+    """One layer's messages change with the weights in 8 x 6 ways; the batch has enough nodes to span them all."""
     graph, model = random_graph(300, 900), backbone("gcn", layers=1, norm="none")
     with torch.no_grad():
         model.embed[0].weight.mul_(10)  # far from linear

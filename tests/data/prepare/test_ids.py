@@ -1,4 +1,4 @@
-"""Ids of any type: a prepared table has those of the table read in memory."""
+"""Ids of any type: a prepared table has the ids of the table read in memory."""
 
 import decimal
 

@@ -1,4 +1,4 @@
-"""Spark gives the bytes that DuckDB gives; where Java or pyspark is absent the tests that need it skip, saying so."""
+"""Spark writes the same bytes as DuckDB; tests without Java or pyspark are skipped."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROWS = 3000
 
 @pytest.fixture(scope="module")
 def spark():
-    """A session of two threads, as a user has it; its settings are theirs."""
+    """A user's session of two threads with its own settings."""
     try:
         check_engine("spark")
     except MissingExtraError as error:
@@ -53,7 +53,7 @@ def both(folder, source, **read):
 
 
 def texts(r):
-    letters = np.array(["n", "ü", "𝔘", "\ufb01", "Z", "a b"])  # UTF-16 has another order than UTF-8
+    letters = np.array(["n", "ü", "𝔘", "\ufb01", "Z", "a b"])  # UTF-16 sorts differently from UTF-8
     return np.char.add(r.choice(letters, ROWS), r.integers(0, 90, ROWS).astype(str))
 
 
@@ -83,7 +83,7 @@ def test_events_have_the_same_bytes(spark, tmp_path, kind, ending):
     assert {"src.npy", "dst.npy", "t.npy", "labels.npy", "edge_attr.npy"} < set(made)
     assert json.loads(made["events.json"])["notes"] is not None
     if kind == "texts of whole numbers":
-        assert ("node_ids.npy" in made) == (ending == "parquet")  # of a CSV they are numbers, 0 to 89, and so rows
+        assert ("node_ids.npy" in made) == (ending == "parquet")  # in a CSV they are the row numbers
 
 
 def test_edges_have_the_same_bytes(spark, tmp_path):
@@ -138,7 +138,7 @@ def test_a_missing_engine_is_named(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_events_are_prepared_on_a_cluster(tmp_path):
-    """An executor, a process of its own, under the command."""
+    """An executor in a separate process, started by the command."""
     try:
         check_engine("spark")
     except MissingExtraError as error:

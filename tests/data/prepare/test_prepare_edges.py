@@ -1,9 +1,6 @@
-"""A table of edges prepared is the graph read in memory: ids, direction, duplicates, self-loops, what nodes carry."""
+"""A prepared edge table equals the graph read in memory: ids, direction, duplicates, self-loops, node features."""
 
 import mmap
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -17,7 +14,7 @@ pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 from hopstate.cli.main import main
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
+from hopstate.errors import ConfigError, DataError, HopstateError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
 
@@ -49,14 +46,10 @@ def both(tmp, path, **read):
 
 
 def mapped(array):
-    """Return whether an array's numbers lie in a file."""
+    """Return whether an array is memory-mapped."""
     while array is not None and not isinstance(array, mmap.mmap):
         array = getattr(array, "base", None)
     return array is not None
-
-
-def files(store):
-    return {path.name: path.read_bytes() for path in store.iterdir() if path.suffix == ".npy"}
 
 
 def table(n=300, seed=0):
@@ -131,66 +124,6 @@ def test_tables_of_nodes(tmp_path, case):
         "num_nodes": {"num_nodes": 20},
     }[case]
     same(*both(tmp_path, edges, **{key: value if key == "num_nodes" else str(value) for key, value in read.items()}))
-
-
-def test_bytes_do_not_depend_on_chunks_memory_or_threads(tmp_path):
-    table(500).to_parquet(tmp_path / "e.parquet")
-    (tmp_path / "cut").mkdir()
-    for i in range(5):
-        table(500).iloc[100 * i : 100 * i + 100].to_parquet(tmp_path / "cut" / f"{i}.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "a", kind="edges")
-    prepare(tmp_path / "e.parquet", tmp_path / "b", kind="edges", memory="600MiB", threads=1, batch_rows=64)
-    prepare(tmp_path / "cut", tmp_path / "c", kind="edges", threads=2)
-    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
-
-
-CHILD = """
-import sys
-from hopstate.data.prepare import prepare
-prepare(sys.argv[1], sys.argv[2], kind="edges", batch_rows=50, say=lambda text: print(text, flush=True))
-"""
-
-
-class StopError(Exception):
-    """Raised in place of a kill."""
-
-
-def test_an_interrupted_preparation_resumes_to_the_same_bytes(tmp_path):
-    table().to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", batch_rows=100)
-    seen = []
-
-    def say(text):
-        seen.append(text)
-        if len(seen) == 4:
-            raise StopError
-
-    with pytest.raises(StopError):
-        prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", batch_rows=100, say=say)
-    with pytest.raises(FormatError):
-        read_graph(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", batch_rows=100)
-    assert files(tmp_path / "s") == files(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [(7,), tuple(range(1, 10))], ids=["sorting", "many"])
-def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
-    table().to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", batch_rows=50)
-    for lines in kills:
-        words = [sys.executable, "-c", CHILD, tmp_path / "e.parquet", tmp_path / "s"]
-        child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        for _ in range(lines):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-        if not (tmp_path / "s" / "graph.json").exists():
-            with pytest.raises(FormatError):
-                read_graph(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", batch_rows=50)
-    assert files(tmp_path / "s") == files(tmp_path / "whole")
 
 
 def test_bad_rows_are_written_with_their_line_numbers(tmp_path):

@@ -1,7 +1,5 @@
-"""A table prepared is the table read in memory, however it is cut, whatever the memory, after a kill too."""
+"""A prepared table equals the table read in memory, for any chunks and memory limit, and after a kill."""
 
-import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -40,10 +38,6 @@ def frame(n=400, seed=0):
     columns = {"source": [f"n{k}" for k in r.integers(0, 50, n)], "target": [f"ü{k}" for k in r.integers(0, 50, n)]}
     columns |= {"time": r.integers(0, 90, n), "label": r.choice(["good", "bad", "odd"], n)}
     return pd.DataFrame(columns | {"feat_0": r.normal(size=n), "feat_1": r.integers(0, 5, n)})
-
-
-def files(store):
-    return {path.name: path.read_bytes() for path in store.iterdir() if path.suffix == ".npy"}
 
 
 ids = st.one_of(
@@ -101,18 +95,6 @@ def test_ids_that_are_numbers_on_one_side_and_texts_on_the_other(tmp_path):
     same(read_events(tmp_path / "s"), read_events(tmp_path / "e.parquet"))
 
 
-def test_bytes_do_not_depend_on_chunks_memory_or_threads(tmp_path):
-    table = frame(1000)
-    table.to_parquet(tmp_path / "e.parquet")
-    (tmp_path / "cut").mkdir()
-    for i in range(10):
-        table.iloc[100 * i : 100 * i + 100].to_parquet(tmp_path / "cut" / f"{i}.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "a")
-    prepare(tmp_path / "e.parquet", tmp_path / "b", memory="600MiB", threads=1, batch_rows=64)
-    prepare(tmp_path / "cut", tmp_path / "c", threads=2)
-    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
-
-
 def test_bad_rows_are_written_with_their_line_numbers(tmp_path):
     text = "source,target,time,feat_0\na,b,1,1\n,b,2,1\n=a,c,never,1\na,c\na,c,4,much\na,b,3,1\na,b,5,1,9\nb,c,2,2\n"
     (tmp_path / "e.csv").write_text(text)
@@ -122,82 +104,6 @@ def test_bad_rows_are_written_with_their_line_numbers(tmp_path):
     assert rows.line.tolist() == [3, 4, 5, 6, 8]
     assert not any(cells.startswith("=") for cells in rows.cells)
     np.testing.assert_array_equal(read_events(tmp_path / "s").t, [1, 2, 3])
-
-
-CHILD = """
-import sys
-from hopstate.data.prepare import prepare
-prepare(sys.argv[1], sys.argv[2], batch_rows=50, say=lambda text: print(text, flush=True))
-"""
-
-
-class StopError(Exception):
-    """Raised in place of a kill."""
-
-
-def stop_at(line):
-    """Return what is given each line of progress and raises at one of them."""
-    seen = []
-
-    def say(text):
-        seen.append(text)
-        if len(seen) == line:
-            raise StopError
-
-    return say
-
-
-def test_an_interrupted_preparation_resumes_to_the_same_bytes(tmp_path):
-    frame(600).to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", batch_rows=150)
-    for line in (2, 4):
-        store = tmp_path / f"stopped-{line}"
-        with pytest.raises(StopError):
-            prepare(tmp_path / "e.parquet", store, batch_rows=150, say=stop_at(line))
-        with pytest.raises(FormatError):
-            read_events(store)
-        prepare(tmp_path / "e.parquet", store, batch_rows=150)
-        assert files(store) == files(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [(6, 13), tuple(range(1, 17))], ids=["some", "many"])
-def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
-    frame(600).to_parquet(tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "whole", batch_rows=50)
-    for lines in kills:
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, tmp_path / "e.parquet", tmp_path / "s"], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(lines):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-        if not (tmp_path / "s" / "events.json").exists():
-            with pytest.raises(FormatError):
-                read_events(tmp_path / "s")
-    prepare(tmp_path / "e.parquet", tmp_path / "s", batch_rows=50)
-    assert files(tmp_path / "s") == files(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_a_full_disk_keeps_finished_parts(tmp_path):
-    source, store = tmp_path / "source", tmp_path / "s"
-    source.mkdir()
-    for place, (start, end) in enumerate([(0, 40), (40, 80), (80, 600)]):
-        frame(600)[start:end].to_parquet(source / f"{place}.parquet")
-    prepare(source, tmp_path / "whole")
-    limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + CHILD.replace("batch_rows=50, ", "")
-    words = [sys.executable, "-c", limited, str(source), str(store)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode
-    assert len(list((store / "work").glob("rows-*.json"))) == 2
-    messages = []
-    prepare(source, store, say=messages.append)
-    assert sum("rows read" in text for text in messages) == 1
-    assert files(store) == files(tmp_path / "whole")
 
 
 def spoiled(tmp_path, *texts):

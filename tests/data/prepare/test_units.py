@@ -1,4 +1,4 @@
-"""Files of a source in two units of time are refused, streams cut into periods never; nothing half-written is left."""
+"""Files of a source in two time units are rejected, streams cut into periods are not; no partial store is left."""
 
 from pathlib import Path
 
@@ -67,10 +67,10 @@ def test_consecutive_periods_have_one_unit(counts: list[int], pace: float, start
 @pytest.mark.parametrize(
     "times",
     [
-        [DAYS, DAYS + 2_000 * DAYS[-1]],  # a long pause, at one pace
-        [DAYS, DAYS[-1] + 1 + 10 * DAYS],  # another pace, without a pause
+        [DAYS, DAYS + 2_000 * DAYS[-1]],  # a long pause at a constant rate
+        [DAYS, DAYS[-1] + 1 + 10 * DAYS],  # another rate, without a pause
         [np.array([0, 1]), np.array([1000, 1001])],
-        [np.array([1, 2]), np.array([1002, 2003, 3004])],  # too few for a pace
+        [np.array([1, 2]), np.array([1002, 2003, 3004])],  # too few for a rate
         [np.zeros(3), np.zeros(3)],
         [-HOURS, HOURS * 1000],
         [HOURS, HOURS],
@@ -87,7 +87,7 @@ def test_a_rejected_source_leaves_nothing_and_a_given_unit_is_used(tmp_path: Pat
     with pytest.raises(DataError, match=r"b\.csv"):
         prepare(source, store)
     assert not store.exists()
-    store.mkdir()  # one that the user made stays
+    store.mkdir()  # an existing folder of the user is kept
     with pytest.raises(DataError, match=r"b\.csv"):
         prepare(source, store)
     assert list(store.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What the events of a table do: a column of any content that is called kind, nodes that are deleted."""
+"""Event kinds of a table: a column named kind with any content, and deleted nodes."""
 
 import pandas as pd
 import pytest
@@ -23,7 +23,7 @@ def test_a_column_named_kind_may_hold_anything():
         read_events(mixed)
     assert read_events(mixed, columns=["kind=category"]).kind is None
     assert read_events(mixed, columns=["kind=drop"]).edge_attr is None
-    with pytest.raises(DataError):  # what is named as kinds is kinds
+    with pytest.raises(DataError):  # the given column has the kinds
         read_events(texts, kind_column="kind")
     both = texts.assign(op=["add", "add", "delete", "add"])
     assert read_events(both.assign(src=[0, 1, 0, 0]), columns=["kind=category"]).kind.tolist() == [0, 0, 1, 0]
@@ -34,7 +34,7 @@ def test_a_deleted_node_is_written_as_its_own_target(tmp_path, ids, text_ids):
     a, b = ids
     path = tmp_path / "events.csv"
     path.write_text(f"src,dst,t,kind\n{a},{b},1,add\n{b},,2,delete\n{a},,3,delete\n")
-    stream = read_events(path, text_ids=text_ids, from_start=False)  # where earlier edges are unknown
+    stream = read_events(path, text_ids=text_ids, from_start=False)  # if earlier edges are unknown
     gone = stream.kind == GONE
     named = [stream.node_ids.ids[rows[gone]].tolist() for rows in (stream.src, stream.dst)]
     assert named == [[b, a], [b, a]]

@@ -1,4 +1,4 @@
-"""Tables of nodes next to event streams: a table for each type, from files and objects, in stores and in runs."""
+"""Node tables of event streams: one per type, from files and objects, in stores and in runs."""
 
 from pathlib import Path
 from typing import Any

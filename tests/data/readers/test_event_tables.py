@@ -1,4 +1,4 @@
-"""Tables of events: times that are missing or out of reach, labels in text, what is not used; and their scales."""
+"""Event tables: missing or out-of-range times, text labels, unused columns, and scaling."""
 
 import json
 from pathlib import Path

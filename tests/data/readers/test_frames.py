@@ -40,7 +40,7 @@ def test_tables_that_cannot_be_read_are_rejected_by_name(case):
 
 def test_unusual_indices_and_dtypes_are_read_like_a_file(tmp_path):
     edges, features, labels = tables()
-    odd = edges.set_axis([5] * len(edges))  # an index that is not unique says nothing
+    odd = edges.set_axis([5] * len(edges))  # a non-unique index is ignored
     odd["source"] = odd["source"].astype("category")
     odd["weight"] = pd.array([1, None] * 60, "Int64")
     odd.to_csv(tmp_path / "e.csv", index=False)
@@ -107,7 +107,7 @@ def test_reading_in_threads_does_not_change_warning_filters(monkeypatch):
             hopstate.read_events(table)
             hopstate.read_graph(table, edge_columns=[])
 
-    read()  # what pandas and pyarrow import at first
+    read()  # import pandas and pyarrow lazily loaded modules first
     entered.clear()
     threads = [threading.Thread(target=read) for _ in range(3)]
     filters, hook = list(warnings.filters), warnings._showwarnmsg_impl

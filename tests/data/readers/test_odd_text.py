@@ -1,4 +1,4 @@
-"""Cells that look like something else: words for the present moment, byte-order marks, NULs."""
+"""Misleading cells: words for the present, byte-order marks, NULs."""
 
 from __future__ import annotations
 

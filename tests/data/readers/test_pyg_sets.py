@@ -26,7 +26,7 @@ def listed(count: int, **fields) -> list[Data]:
 
 
 def kept(folder, raw: str, parts: dict[str, list[Data]]) -> None:
-    """Lay out a dataset as its class leaves it behind: names of raw files, and processed ones."""
+    """Write a dataset as its class stores it: names of raw files, and processed files."""
     for name in raw.split():
         (folder / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "raw" / name).touch()
@@ -183,14 +183,14 @@ def test_ogb_errors_are_named(ogb, home, monkeypatch):
 
 
 class Runs:
-    """Runs something when it is unpickled."""
+    """Executes code when it is unpickled."""
 
     def __reduce__(self):
         return (Path.touch, (Path("ran"),))
 
 
 class OnDisk(Nodes):
-    """Splits in a file that is loaded as the package does: whatever it holds."""
+    """Splits in a file that is loaded like the package does, with arbitrary content."""
 
     def get_idx_split(self):
         return torch.load(cache_folder() / "ogb" / "split_dict.pt", weights_only=False)

@@ -1,4 +1,4 @@
-"""Readers and writers of event streams: every format, every fault named."""
+"""Readers and writers of event streams: every format, every error named."""
 
 import gzip
 from pathlib import Path
@@ -95,7 +95,7 @@ def test_unsorted_events_are_sorted_stably_with_a_warning(tmp_path):
     path = write(tmp_path, "src,dst,t\n0,1,9\n1,2,3\n2,3,9\n3,0,3\n")
     with pytest.warns(HopstateWarning, match="row 1") as warned:
         stream = read_events(path)
-    assert str(warned[0].message).startswith(f"{path.stem}: ")  # not the folders that a run keeps with it
+    assert str(warned[0].message).startswith(f"{path.stem}: ")  # without the folders, which a run stores
     assert (stream.src.tolist(), stream.t.tolist()) == ([1, 3, 0, 2], [3, 3, 9, 9])
 
 

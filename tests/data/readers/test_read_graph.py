@@ -1,4 +1,4 @@
-"""`read_graph` on every kind of file, well formed and broken: each mistake is named with its place."""
+"""`read_graph` on every kind of file, well formed and broken: each error names its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relations and types of nodes are read from tables, stores and torch-geometric objects, and kept."""
+"""Relations and node types are read from tables, stores and torch-geometric objects, and saved."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ TYPED = {"relation_column": "what", "node_type_column": "st,tt"}
 
 
 def table() -> pd.DataFrame:
-    """Return events whose relation is called delete, which deletes nothing."""
+    """Return events with a relation named delete, which deletes nothing."""
     return pd.DataFrame(
         {
             "source": ["a", "b", "a", "c"],
@@ -149,7 +149,7 @@ def test_a_deletion_ends_an_edge_of_its_relation(past: StreamState) -> None:
     gone = read_events(frame, relation_column="what", from_start=False)
     _, state = past.joined(gone)
     assert np.flatnonzero(state.edge_ends == 4).tolist() == [2]
-    with pytest.raises(DataError, match="not active"):
+    with pytest.raises(DataError, match="event 0"):
         past.joined(read_events(frame.assign(what="call"), relation_column="what", from_start=False))
     everything = read_events(
         frame.assign(op="delete-node", target="", what=""), relation_column="what", from_start=False

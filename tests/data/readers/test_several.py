@@ -1,4 +1,4 @@
-"""Several targets of a node: labels in one cell, columns of 0 and 1, columns of amounts; gaps in them."""
+"""Several targets of a node: labels in one cell, columns of 0 and 1, regression columns; missing values."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""TGB's archives: events out of the zip, nothing unpickled; negatives as TGB counts them; addresses of py-tgb 2.3.0."""
+"""TGB's archives: events from the zip, nothing unpickled; numbers of negatives as in TGB; URLs of py-tgb 2.3.0."""
 
 import zipfile
 from pathlib import Path
@@ -23,7 +23,7 @@ COIN = "time,src,dst,weight\n" + "".join(f"{1648811421 + i},0xa{i % 3},0xb{i % 5
 def archive(path: Path, member: str, text: str, **more: str) -> Path:
     with zipfile.ZipFile(path, "w") as made:
         made.writestr(member, text)
-        made.writestr("tgbl_x/tgbl-x_val_ns_v2.pkl", b"cos\nsystem\n(S'exit 1'\ntR.")  # would act if it were loaded
+        made.writestr("tgbl_x/tgbl-x_val_ns_v2.pkl", b"cos\nsystem\n(S'exit 1'\ntR.")  # executes code if loaded
         for name, content in more.items():
             made.writestr(name, content)
     return path

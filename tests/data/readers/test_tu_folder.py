@@ -1,4 +1,4 @@
-"""Folders of TU collections: what they hold becomes a set of graphs, and each disagreement of the files is named."""
+"""Folders of TU collections are read as graph sets, and inconsistent files are named."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import hopstate
 from hopstate.data.readers.read_graph import read_graph_set
 from hopstate.errors import FormatError, HopstateError, MissingFileError
 
-FILES = {  # a path of three nodes, an edge, a lone node
+FILES = {  # a path of three nodes, an edge, an isolated node
     "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n",
     "graph_indicator": "1\n1\n1\n2\n2\n3\n",
     "graph_labels": "-1\n1\n-1\n",

@@ -1,4 +1,4 @@
-"""Small streams, and the tokens of some pairs among them, shared by the tests of models fed from histories."""
+"""Small streams and tokens of some pairs, for tests of models that read histories."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Column(torch.nn.Module):
 
 
 def make_stream(num_events: int = 80, num_nodes: int = 9, *, features: bool = True, seed: int = 1) -> EventStream:
-    """Return events with many ties; the last node meets nobody."""
+    """Return events with many ties; the last node has no event."""
     rng = np.random.default_rng(seed)
     extra = {}
     if features:
@@ -39,7 +39,7 @@ def make_stream(num_events: int = 80, num_nodes: int = 9, *, features: bool = Tr
 
 
 def make_queries(stream: EventStream, count: int = 12, seed: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return pairs at times before, within and after the stream; the first pair has no past at either end."""
+    """Return pairs at times before, within and after the stream; both nodes of the first pair have no history."""
     rng = np.random.default_rng(seed)
     u, v = rng.integers(0, stream.num_nodes, (2, count))
     t = rng.uniform(-5, 60, count)

@@ -53,7 +53,7 @@ def test_packed_equals_padded_in_outputs_and_every_gradient(patch_size, features
 
 
 def test_published_size():
-    """DyGLib's DyGFormer on UCI: 172 features a node and an event, channels of 50, 100 frequencies, two blocks."""
+    """DyGLib's DyGFormer on UCI: 172 features per node and event, channels of 50, 100 frequencies, two blocks."""
     model = DyGFormer(DyGFormer.Config(), node_dim=172, edge_dim=172)
     channels = 2 * (172 * 50 + 50) + (100 * 50 + 50) + (50 * 50 + 50)
     counts, time = (50 + 50) + (50 * 50 + 50), 2 * 100
@@ -81,7 +81,7 @@ def test_conformance(options):
     )
 
 
-def test_no_pairs():
+def test_an_empty_batch_of_pairs():
     assert _model()(take_sequences(_tokens(), torch.zeros(0, dtype=torch.int64))).shape == (0,)
 
 

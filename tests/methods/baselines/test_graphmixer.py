@@ -25,7 +25,7 @@ def _model(**options: object) -> GraphMixer:
 
 
 def _naive(model: GraphMixer, links: RecentLinks) -> torch.Tensor:
-    """Every end padded at the front, one by one, all features multiplied out."""
+    """A loop over nodes with sequences padded at the front and all features multiplied out."""
     tokens, size, embeddings = links.tokens, model.config.num_links, []
     for s in range(tokens.num_sequences):
         rows = slice(*tokens.offsets[s : s + 2].tolist())
@@ -56,7 +56,7 @@ def test_packed_equals_padded_in_outputs_and_every_gradient(features):
 
 
 def test_published_size():
-    """DyGLib's GraphMixer on UCI: 172 features a node and an event, 20 links, 100 fixed frequencies, two blocks."""
+    """DyGLib's GraphMixer on UCI: 172 features per node and event, 20 links, 100 fixed frequencies, two blocks."""
     model = GraphMixer(GraphMixer.Config(), node_dim=172, edge_dim=172)
     block = 2 * 20 + (20 * 10 + 10) + (10 * 20 + 20) + 2 * 172 + (172 * 688 + 688) + (688 * 172 + 172)
     expected = (272 * 172 + 172) + 2 * block + (344 * 172 + 172) + (344 * 172 + 172) + (172 + 1)
@@ -64,7 +64,7 @@ def test_published_size():
 
 
 def _take(inputs: tuple, rows: torch.Tensor) -> tuple:
-    """Pairs at rows, with their own ends only."""
+    """Pairs at rows, with only their own nodes."""
     links = inputs[0]
     keep, ends = links.ends[:, rows].flatten().unique(return_inverse=True)
     x = None if links.x is None else links.x[keep]

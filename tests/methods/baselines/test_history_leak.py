@@ -1,4 +1,4 @@
-"""No event at or after a query's time changes the score of a model fed from histories."""
+"""No event at or after a query's time changes the score of a model that reads histories."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ def _scorer(kind: str, stream: EventStream) -> HistoryScorer:
 
 
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
-def test_no_leak(kind):
+def test_histories_do_not_leak(kind):
     stream = make_stream(300)
     report = check_leak(lambda altered: _scorer(kind, altered), stream, times=4, batch_size=40)
     assert report.scores > 0
 
 
-def test_the_guard_sees_a_look_up_that_is_not_strict():
+def test_the_leak_check_detects_a_query_that_includes_its_own_time():
     def leaky(altered: EventStream) -> HistoryScorer:
         scorer = _scorer("dygformer", altered)
         strict = scorer.tokenizer.pairs

@@ -1,4 +1,4 @@
-"""DyGFormer and GraphMixer from a file to a run folder, and back."""
+"""DyGFormer and GraphMixer from a file to a run folder and its predictions."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_fit_evaluate_predict(method, events, tmp_path):
 
 
 @pytest.mark.slow
-def test_features_decide_the_width(tmp_path):
+def test_features_determine_the_input_width(tmp_path):
     rng = np.random.default_rng(0)
     stream = EventStream(
         src=rng.integers(0, 9, 150),

@@ -1,4 +1,4 @@
-"""CTDG-SSM's appendix E: noise in Laplacians and streams, other values for no earlier event, no norm, no residual."""
+"""CTDG-SSM's appendix E: noise in Laplacians and streams, values for missing earlier events, no norm, no residual."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def run_of(folder: Path, *, kind: bool = False, **settings: Any) -> Any:
     return fit("ctdg-ssm", folder / "events.csv", out=folder / "run", **{**SMALL, **settings})
 
 
-def test_laplacians_with_noise_are_near_and_keep_their_range():
+def test_noisy_laplacians_are_close_and_keep_their_spectrum():
     g = torch.Generator().manual_seed(0)
     pairs = torch.randint(0, 9, (2, 14), generator=g)
     L = dense_laplacian(pairs, torch.ones(14, dtype=torch.float64), 9)
@@ -58,7 +58,7 @@ def measured(run: Path, **options: Any) -> pd.DataFrame:
         return robustness(task, **options)
 
 
-def test_robustness_of_a_memory(tmp_path):
+def test_a_memory_is_robust_to_laplacian_noise(tmp_path):
     run = run_of(tmp_path / "a")
     table = measured(run.path, levels=(0.0, 0.5))
     assert list(dict.fromkeys(table.noise)) == ["stream", "laplacian"]
@@ -74,7 +74,7 @@ def test_robustness_of_a_memory(tmp_path):
 
 
 @pytest.mark.slow
-def test_made_up_edges_are_refused_if_there_are_deletions(tmp_path):
+def test_random_edges_are_rejected_for_streams_with_deletions(tmp_path):
     run = run_of(tmp_path / "a", kind=True)
     assert len(measured(run.path, noise=["laplacian"], levels=(0.2,)))
     with pytest.raises(AssertionError, match="laplacian"):
@@ -92,7 +92,7 @@ def test_made_up_edges_are_refused_if_there_are_deletions(tmp_path):
     ],
     ids=str,
 )
-def test_each_setting_trains_and_acts(tmp_path, settings, plain):
+def test_each_setting_trains_and_changes_the_output(tmp_path, settings, plain):
     run = run_of(tmp_path / "other", **{f"model__{k}": v for k, v in settings.items()})
     assert run.metrics["test"] != plain
     assert evaluate(run.path) == pytest.approx(run.metrics["test"])
@@ -100,5 +100,5 @@ def test_each_setting_trains_and_acts(tmp_path, settings, plain):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Metrics of a run without such settings."""
+    """Metrics of a run with default settings."""
     return run_of(tmp_path_factory.mktemp("plain") / "run").metrics["test"]

@@ -1,4 +1,4 @@
-"""CTDG-SSM on small streams: the layer rule, both matrix paths, memory that survives a stop, and errors by name."""
+"""CTDG-SSM on small streams: the layer rule, both matrix paths, saved memory, and errors by name."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def run(m: CTDGSSM, batches: list[ActiveBatch], state: NodeState | None = None) 
 
 
 def test_layers_follow_algorithm_3() -> None:
-    """X <- X + GELU(H) layer by layer, and the memory of nodes that are not active stays."""
+    """X <- X + GELU(H) layer by layer, and the memory of inactive nodes is unchanged."""
     m, (first, second) = model(order=2), stream(2)
     state = m.update(m.initial_state(30), first)
     after = m.update(state, second)
@@ -89,7 +89,7 @@ def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> Non
         assert torch.allclose(sparse, dense, atol=F64_SUM, rtol=F64_SOLVED)
 
 
-def test_every_parameter_learns() -> None:
+def test_every_parameter_receives_a_gradient() -> None:
     extra: dict[str, Any] = {"hidden": 5, "pair_dim": 3, "embedding_norm": True, "node_time_deltas": True}
     m = model(static="learnable", static_dim=3, num_nodes=12, order=2, **extra)
     state = run(m, stream())
@@ -100,7 +100,7 @@ def test_every_parameter_learns() -> None:
             assert parameter.grad.abs().sum() > 0, name
 
 
-def test_relabelled_nodes_give_relabelled_states() -> None:
+def test_permuted_node_ids_permute_the_states() -> None:
     """Theorem 6.2 for the whole model, over a stream."""
     m, batches = model(order=2), stream()
     state = run(m, batches, m.initial_state(12))
@@ -122,7 +122,7 @@ def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
     assert torch.allclose(m._encode(batch, m.static(batch.nodes))[0], m.encoder(inputs).mean(0), atol=F64)
     state = m.update(m.initial_state(), batch)
     assert torch.isfinite(state.memory).all()
-    # a repeated edge weighs as often: three nodes met a times each have -sqrt(a / 100) in the Laplacian
+    # a repeated edge has its count as weight: three nodes with a events each have -sqrt(a / 100) in the Laplacian
     counts = np.bincount(others, minlength=4)[1:]
     L = dense_laplacian(batch.after, torch.ones(100, dtype=torch.float64), 4)[0]
     assert L[0, 1:].tolist() == pytest.approx((-np.sqrt(counts / 100)).tolist())
@@ -158,7 +158,7 @@ def test_memory_stays_in_full_precision_under_autocast() -> None:
 
 
 def test_scores_before_a_batch_do_not_depend_on_it() -> None:
-    """Changing the events at or after a time leaves every earlier score as it was."""
+    """Changing the events at or after a time changes no earlier score."""
     m, batches = model(), stream(4)
     other = [*batches[:2], *stream(4, seed=5)[2:]]
     pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
@@ -174,8 +174,8 @@ def test_scores_before_a_batch_do_not_depend_on_it() -> None:
     assert not torch.allclose(scores[0][3], scores[1][3])
 
 
-def test_deleting_what_was_added_moves_the_memory_back() -> None:
-    """An edge comes and goes with no input and hardly any time: the state returns up to second order in alpha."""
+def test_deleting_an_added_edge_restores_the_memory() -> None:
+    """An edge added and deleted without input in almost no time: the state returns up to second order in alpha."""
     pair, none = np.array([[0], [1]]), np.empty(0, np.int64)
     errors = []
     for alpha in (1e-2, 1e-3):
@@ -202,7 +202,7 @@ def test_static_embeddings_reach_the_score(kind: Any) -> None:
     assert m.represent(state, torch.tensor([3])).shape == (1, D + width)
 
 
-def test_random_embedding_of_a_node_does_not_depend_on_when_it_was_met() -> None:
+def test_a_random_embedding_does_not_depend_on_when_a_node_appears() -> None:
     one, two = model(static="random", static_dim=7), model(static="random", static_dim=7)
     early = one.static(torch.tensor([3]))
     one.static(torch.tensor([5000]))
@@ -210,8 +210,8 @@ def test_random_embedding_of_a_node_does_not_depend_on_when_it_was_met() -> None
     assert torch.equal(two.static(torch.tensor([5000, 3]))[1:], early)
 
 
-def test_noise_perturbs_the_laplacian_after_the_batch_alone() -> None:
-    """The paper's E.3 replaces L_B[k]; L_B[k-1] stays."""
+def test_noise_perturbs_only_the_laplacian_after_the_batch() -> None:
+    """The paper's E.3 replaces L_B[k] and keeps L_B[k-1]."""
     m, batch = model(order=1, laplacian_noise=0.3), stream(2)[1]
     alpha, n = float(m.filter()[1]), len(batch.nodes)
     transition = m._transition(batch)
@@ -222,7 +222,7 @@ def test_noise_perturbs_the_laplacian_after_the_batch_alone() -> None:
     wanted = [dense_laplacian(p, torch.ones(p.shape[1]).double(), n)[0] for p in (batch.after, batch.before)]
     torch.testing.assert_close(before, eye + alpha * wanted[1], rtol=F64_SOLVED, atol=F64_SOLVED)
     moved = torch.linalg.matrix_norm((after - eye) / alpha - wanted[0], 2)
-    assert 0.05 < float(moved) < 0.3 + F64_SOLVED  # less than epsilon by what is put back into [0, 2]
+    assert 0.05 < float(moved) < 0.3 + F64_SOLVED  # less than epsilon because of clipping to [0, 2]
 
 
 def test_random_embeddings_follow_the_seed_and_stay_with_the_weights() -> None:
@@ -234,7 +234,7 @@ def test_random_embeddings_follow_the_seed_and_stay_with_the_weights() -> None:
     assert torch.equal(one.static(nodes), before)
 
 
-def test_decoders_give_their_shapes() -> None:
+def test_decoders_return_the_expected_shapes() -> None:
     nodes, gap = torch.tensor([0, 3, 5]), torch.zeros(3, 1)
     m = model(decoder="node", num_outputs=4)
     assert m.node_logits(run(m, stream(2)), nodes, gap).shape == (3, 4)
@@ -297,6 +297,6 @@ def test_blocks_out_of_order_are_named_by_node() -> None:
         {"static": "onehot", "num_nodes": 10**6},
     ],
 )
-def test_settings_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_ctdg_ssm_settings_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         model(**options)

@@ -13,7 +13,7 @@ N, BATCHES, SIZE = 9, 3, 6
 
 
 class Streamed(nn.Module):
-    """Class logits of all nodes after a stream of a few batches, each with the events before as context."""
+    """Class logits of all nodes after a stream of a few batches, each with earlier events as context."""
 
     def __init__(self, order: int, **options: object) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""CTDG-SSM as a method: streams that are continued, deletions, new nodes and files, states that stay, other tasks."""
+"""CTDG-SSM as a method: continued streams, deletions, new nodes and files, unchanged states, other tasks."""
 
 import gc
 import shutil
@@ -52,14 +52,14 @@ def test_random_embeddings_follow_the_seed_of_the_run(method: str, tmp_path: Pat
     assert not torch.equal(*vectors)
 
 
-def test_training_and_evaluation_move_the_memory_by_one_batch_size() -> None:
+def test_training_and_evaluation_update_the_memory_by_one_batch_size() -> None:
     def sizes(**given: int) -> tuple[int, int]:
         config = config_from(get_method("ctdg-ssm"), {"data": "x"} | given)
         return config.batch_size, config.evaluation.batch_size
 
     assert sizes() == (128, 128)
     assert sizes(batch_size=32) == (32, 32)
-    assert sizes(**{"batch_size": 32, "evaluation.batch_size": 50}) == (32, 50)  # if you say so
+    assert sizes(**{"batch_size": 32, "evaluation.batch_size": 50}) == (32, 50)  # on request
     chosen = get_method("ctdg-ssm").auto_config(
         EventStream(src=np.arange(20), dst=np.arange(1, 21), t=np.arange(20)),
         config_from(get_method("ctdg-ssm"), {"data": "x"}),
@@ -85,7 +85,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -> None:
-    """Saved after each call and continued from there, state included; calls also end amid one time."""
+    """Saved after each call and continued from there; calls may separate equal timestamps."""
     data = later(NEXT, 40)
     whole = score_stream(run.path, data, save=tmp_path / "whole")
     for size in (13, 25):
@@ -100,14 +100,14 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -
         assert states[0].events().content_hash == states[1].events().content_hash
 
 
-def test_scores_of_a_continued_stream_are_those_of_one_file(run: Run, tmp_path: Path) -> None:
+def test_scores_of_a_continued_stream_equal_those_of_one_file(run: Run, tmp_path: Path) -> None:
     data = later(NEXT, 40)
     pd.concat([table(0, OWN, seed=7, amount=True), data]).to_csv(tmp_path / "both.csv", index=False)
     known = predict(run.path, data=tmp_path / "both.csv", cold_start=True)["score"].to_numpy()[OWN:]
     np.testing.assert_allclose(score_stream(run.path, data)["score"], known, rtol=F32, atol=F32_TIGHT)
 
 
-def test_a_continued_stream_needs_no_more_of_the_own_data(tmp_path: Path) -> None:
+def test_a_continued_stream_does_not_need_the_training_data(tmp_path: Path) -> None:
     run = small_run("ctdg-ssm", tmp_path)
     first = score_stream(run.path, table(NEXT, 30))
     own = tmp_path / "own.csv"
@@ -119,8 +119,8 @@ def test_a_continued_stream_needs_no_more_of_the_own_data(tmp_path: Path) -> Non
     assert score_stream(run.path, table(NEXT, 30), ignore_state=True).equals(first)
 
 
-def test_two_writers_of_one_state(run: Run, tmp_path: Path) -> None:
-    """The second is refused, nothing of the first is lost, and another state may be written meanwhile."""
+def test_two_writers_of_one_state_are_rejected(run: Run, tmp_path: Path) -> None:
+    """The second writer is rejected, the first loses nothing, and another state may be written meanwhile."""
     data = later(NEXT, 30)
     with locked(run.path):
         with pytest.raises(BusyError, match="run"):
@@ -140,14 +140,14 @@ def test_new_nodes_in_mid_stream(run: Run) -> None:
     assert score_stream(run.path, later(NEXT + 20, 30, dst="stranger"))["score"].between(0, 1).all()
 
 
-def test_learned_embeddings_refuse_new_nodes(tmp_path: Path) -> None:
+def test_learned_embeddings_reject_new_nodes(tmp_path: Path) -> None:
     run = small_run("ctdg-ssm", tmp_path, **{"model.static": "learnable"})
     with pytest.raises(DataError, match="18"):
         score_stream(run.path, table(NEXT, 30).assign(dst="stranger"))
     assert not (run.path / "state" / "live.json").exists()
 
 
-def test_bad_input_leaves_the_saved_state_as_it_was(run: Run, tmp_path: Path) -> None:
+def test_bad_input_does_not_change_the_saved_state(run: Run, tmp_path: Path) -> None:
     settings = {"read.edge_columns": ["amount"], "loop.seed": 1}
     other = small_run("ctdg-ssm", tmp_path, table(0, OWN, seed=7, amount=True), **settings)
     data = later(NEXT, 40)
@@ -185,7 +185,7 @@ def test_one_batch_is_counted_once(run: Run) -> None:
     assert len(load_stream_state(run.path / "state")) == OWN + 7
 
 
-def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path) -> None:
+def test_deletions_of_active_edges_are_accepted_and_others_rejected(tmp_path: Path) -> None:
     data = table(0, OWN).assign(kind="add")
     run = small_run("ctdg-ssm", tmp_path, data)
     gone = data.iloc[[3, 4]].assign(kind="delete", t=[107, 108])
@@ -209,7 +209,7 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
     own, more = part(0, 10), part(60, 14)
     run = fit("ctdg-ssm", own.with_(x=x), out=tmp_path / "run", keep_data=False, config={**QUIET, **MEMORY, **LINKS})
     run = replace(run, record=None)
-    gc.collect()  # a record that a cycle still refers to is found in memory
+    gc.collect()  # an object that a reference cycle keeps alive is found in memory
     with pytest.raises(ConfigError):
         run.stream(more)
     scores = load(run.path, data=own.with_(x=x)).stream(more)
@@ -221,7 +221,7 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
 def test_columns_of_new_files_may_have_other_names(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Feature columns named at training need no naming again."""
+    """Feature columns given in training need not be given again."""
     data = later(NEXT, 20)
     data.to_csv(tmp_path / "later.csv", index=False)
     data.rename(columns={"t": "at", "amount": "sum"}).to_csv(tmp_path / "renamed.csv", index=False)
@@ -243,7 +243,7 @@ def test_columns_of_new_files_may_have_other_names(
     assert not (run.path / "state" / "live.json").exists()
 
 
-def test_the_number_of_nodes_of_a_run_does_not_bind_later_files(tmp_path: Path) -> None:
+def test_later_files_may_have_more_nodes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 
     def part(start: int, largest: int) -> pd.DataFrame:
@@ -261,13 +261,11 @@ def test_the_number_of_nodes_of_a_run_does_not_bind_later_files(tmp_path: Path) 
 def test_later_dates_are_counted_in_the_unit_of_the_run(tmp_path: Path) -> None:
     when = pd.date_range("2026-01-01", periods=OWN, freq="h").strftime("%Y-%m-%dT%H:%M:%S.5")
     run = small_run("recency", tmp_path, table(0, OWN).assign(t=when))
-    whole = table(0, 1).assign(t="2026-02-01")  # in milliseconds, as the run's own, and not in seconds
+    whole = table(0, 1).assign(t="2026-02-01")  # in milliseconds, like the run, not in seconds
     assert score_stream(run.path, whole)["t"].tolist() == ["2026-02-01T00:00:00.000"]
 
 
-def test_if_state_or_scores_cannot_be_written_the_state_stays(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_does_not_change_the_state(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, scores, state = later(NEXT, 20), tmp_path / "scores.csv", run.path / "state"
     file = tmp_path / "file"
     file.write_text("")
@@ -309,8 +307,8 @@ def test_stream_by_command(run: Run, tmp_path: Path) -> None:
     assert main(["fit", "ctdg-ssm", "--data", str(tmp_path / "later.csv"), "--model.filter_init=-0.6"]) == 2
 
 
-def test_classes_of_sequences(tmp_path: Path) -> None:
-    """The class of a path is that of its first node, which only a memory can tell."""
+def test_sequence_classification(tmp_path: Path) -> None:
+    """The class of a path is that of its first node, so that only a memory can predict it."""
     command = ["fit", "ctdg-ssm-sequences", "--read.length=5", "--read.count=120", "--model.dim=8", "--model.order=1"]
     loop = ["--loop.epochs=8", "--loop.progress=false", "--loop.logger=none", "--loop.optim.lr=1e-2"]
     assert main([*command, *loop, "--batch_size=16", "--data=path-sequences", "--out", str(tmp_path / "run")]) == 0
@@ -321,8 +319,8 @@ def test_classes_of_sequences(tmp_path: Path) -> None:
         score_stream(tmp_path / "run", table(0, 3))
 
 
-def test_classes_of_nodes_at_their_events(tmp_path: Path) -> None:
-    """A source's label is the sign of a feature of its event before: only a memory of it can tell."""
+def test_node_classification_at_events(tmp_path: Path) -> None:
+    """A source's label is the sign of a feature of its event before: only a memory of it can predict the label."""
     rng = np.random.default_rng(0)
     data = table(0, 400).assign(weight=rng.choice([-1.0, 1.0], 400), t=np.arange(400))
     data["label"] = (data.groupby("src")["weight"].shift(1).fillna(-1) > 0).astype(int)

@@ -1,4 +1,4 @@
-"""CTDG-SSM against algorithm 3 written out: float64, dense inverses and exponentials, none of the model's own parts.
+"""CTDG-SSM against algorithm 3 written out: float64, dense inverses and exponentials, no code of the model.
 
 Outputs and every gradient of both layers' memories over a stream with deletions, ties, repeated nodes and self-loops.
 """
@@ -19,7 +19,7 @@ POINTS, WEIGHTS = ((v + 1) / 2 if k == 0 else v / 2 for k, v in enumerate(np.pol
 
 
 def laplacian(edges: list[tuple[int, int]], nodes: list[int]) -> Tensor:
-    """I - D^-1/2 A D^-1/2 entry by entry; a node without an edge has the identity's row."""
+    """I - D^-1/2 A D^-1/2 entry by entry; an isolated node has a row of the identity."""
     place, n = {u: i for i, u in enumerate(nodes)}, len(nodes)
     A = [[0.0] * n for _ in range(n)]
     for u, v in edges:
@@ -68,7 +68,7 @@ class Twin:
     def step(
         self, events: list[tuple[int, int]], gap: Tensor, attr: Tensor, after: Any, before: Any, others: Any = ()
     ) -> Tensor:
-        """Move the memory of all nodes that appear, or are others; return the last layer's output in order of node."""
+        """Update the memory of all active nodes and of `others`; return the last layer's output in order of node."""
         w = self.w
         nodes = sorted({u for pair in [*events, *after, *before] for u in pair} | set(others))
         P, P_before = (power_sum(self.coefficients(), laplacian(e, nodes)) for e in (after, before))
@@ -82,7 +82,7 @@ class Twin:
                 rows[end].append(linear(w, "encoder.2", gelu(linear(w, "encoder.0", x))))
         nothing = linear(w, "encoder.2", gelu(linear(w, "encoder.0", torch.zeros(EDGE + TIME, dtype=torch.float64))))
         X = torch.stack([sum(found) / len(found) if found else nothing for found in rows.values()])
-        held = [self.memory.get(u, torch.zeros(LAYERS, D, dtype=torch.float64)) for u in nodes]
+        memories = [self.memory.get(u, torch.zeros(LAYERS, D, dtype=torch.float64)) for u in nodes]
         made = []
         for layer in range(LAYERS):
             name = f"cells.{layer}"
@@ -92,7 +92,7 @@ class Twin:
             step = softplus(linear(w, f"{name}.step", Z))
             A = -w[f"{name}.log_decay"].exp()
             B = step * linear(w, f"{name}.input", Z)
-            H = torch.stack([row[layer] for row in held])
+            H = torch.stack([row[layer] for row in memories])
             new = torch.linalg.matrix_exp(-G) @ (H * (step * A).exp())
             for s, weight in zip(POINTS, WEIGHTS, strict=True):
                 new = new + weight * torch.linalg.matrix_exp(-G * s) @ ((inverse @ B) * (s * step * A).exp())
@@ -103,25 +103,25 @@ class Twin:
         return X
 
 
-# events, edges that stand after, edges that stood before (context and removed ones)
+# events, edges active after them, edges active before them (context and removed ones)
 STORY: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]] = [
-    ([(0, 1), (1, 2), (0, 1)], [], []),  # one batch, ties, a pair that meets twice
+    ([(0, 1), (1, 2), (0, 1)], [], []),  # one batch with ties and a repeated pair
     ([(2, 3), (4, 4)], [(0, 1), (1, 2)], []),  # context, and a self-loop
-    ([(3, 5)], [(2, 3)], [(1, 2)]),  # an edge of before is deleted
-    ([], [(2, 3)], [(3, 5), (0, 1)]),  # deletions alone
+    ([(3, 5)], [(2, 3)], [(1, 2)]),  # an earlier edge is deleted
+    ([], [(2, 3)], [(3, 5), (0, 1)]),  # only deletions
     ([(6, 0), (5, 6), (1, 6)], [(3, 5), (4, 4)], [(2, 3)]),
 ]
 
 
 def batches(whole: bool = False) -> list[tuple[ActiveBatch, dict[str, Any]]]:
-    """Return batches and what the twin is told; with whole, every node met so far is active."""
+    """Return batches and the inputs of the reference; with `whole`, every node seen so far is active."""
     rng, made = np.random.default_rng(0), []
-    met: set[int] = set()
+    seen: set[int] = set()
     for k, (events, context, removed) in enumerate(STORY):
         pairs, around, gone = (np.array(e, np.int64).reshape(-1, 2).T for e in (events, context, removed))
         gap, attr = rng.uniform(0, 9, len(events)), rng.normal(size=(len(events), EDGE))
         gap, attr = gap.astype(np.float32), attr.astype(np.float32)
-        others = sorted(met) if whole else []
+        others = sorted(seen) if whole else []
         given = {
             "context": around,
             "removed": gone,
@@ -130,10 +130,10 @@ def batches(whole: bool = False) -> list[tuple[ActiveBatch, dict[str, Any]]]:
             "others": np.array(others, np.int64),
         }
         batch = ActiveBatch.build(*pairs, np.full(len(events), float(k)), **given)
-        told = {"after": events + context, "before": context + removed, "others": others}
-        met |= {u for pair in events for u in pair}
+        inputs = {"after": events + context, "before": context + removed, "others": others}
+        seen |= {u for pair in events for u in pair}
         exact = {"gap": torch.from_numpy(gap).double(), "attr": torch.from_numpy(attr).double()}
-        made.append((batch, {"events": events, **told, **exact}))
+        made.append((batch, {"events": events, **inputs, **exact}))
     return made
 
 
@@ -168,9 +168,9 @@ def test_memory_output_and_every_gradient_equal_algorithm_3(order: int, options:
     flags = {k: v for k, v in options.items() if k in ("norm", "residual")}
     twin, state = Twin(weights, order=order, **flags), model.initial_state(NODES)
     readings: list[list[Tensor]] = [[], []]
-    for batch, told in batches("update_all" in options):
+    for batch, inputs in batches("update_all" in options):
         state = model.update(state, batch)
-        output = twin.step(**told)
+        output = twin.step(**inputs)
         torch.testing.assert_close(state.output[state.place(batch.nodes)], output, rtol=F64_SOLVED, atol=F64_SUM)
         weight = torch.from_numpy(np.random.default_rng(len(output)).normal(size=output.shape))
         readings[0].append((state.output[state.place(batch.nodes)] * weight).sum())

@@ -1,4 +1,4 @@
-"""The cell and its filter: coefficients stay allowed, the bound on the memory holds, gradients reach everything."""
+"""The cell and its filter: coefficients stay valid, the bound on the memory holds, gradients reach every parameter."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def transition(c: torch.Tensor, n: int = 4) -> DenseTransition:
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 5])
-def test_filter_starts_critical_and_stays_above_one_whatever_training_does(order: int) -> None:
+def test_filter_starts_critical_and_stays_above_one_during_training(order: int) -> None:
     module = PolynomialFilter(order).double()
     expected = [1.0] + [critical_alpha(order)] * order if order else [1.0]
     assert module().tolist() == pytest.approx(expected, rel=F32)
@@ -29,7 +29,7 @@ def test_filter_starts_critical_and_stays_above_one_whatever_training_does(order
         assert filter_minimum(module().tolist())[0] >= 1 - 1e-12
 
 
-def test_filter_starts_as_the_user_says() -> None:
+def test_filter_starts_at_the_given_coefficients() -> None:
     assert PolynomialFilter(2, 0.5)().tolist() == pytest.approx([1, 0.5, 0.5])
     assert PolynomialFilter(2, (0.5, 3.0))().tolist() == pytest.approx([1, 0.5, 3])
     fixed = PolynomialFilter(2, (-0.5, 0.25), learn=False)
@@ -40,14 +40,14 @@ def test_filter_starts_as_the_user_says() -> None:
 @pytest.mark.parametrize(
     ("order", "start", "name"),
     [
-        (1, -0.5, "y = 2"),  # where it falls to 0
+        (1, -0.5, "y = 2"),  # where it decreases to 0
         (2, (1.0,), "2"),
         (1, "great", "critical"),
         (-1, "critical", None),
         (2, (-0.5, 0.25), "learn_filter"),
     ],
 )
-def test_bad_filters_are_refused(order: int, start: object, name: str | None) -> None:
+def test_bad_filters_are_rejected(order: int, start: object, name: str | None) -> None:
     with pytest.raises(ConfigError, match=name):
         PolynomialFilter(order, start)  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ def test_gradcheck_of_the_cell_through_filter_state_and_input() -> None:
     assert torch.autograd.gradcheck(run, (H, x, *parameters))
 
 
-def test_bound_on_the_memory_holds_and_leaves_small_rows_alone() -> None:
+def test_bound_on_the_memory_holds_and_does_not_change_small_rows() -> None:
     free, bounded = HippoCell(3, step_bias=0.0), HippoCell(3, step_bias=0.0, max_norm=2.0)
     bounded.load_state_dict(free.state_dict())
     H = torch.cat([100 * torch.randn(1, 2, 3), 1e-3 * torch.randn(1, 2, 3)], 1)

@@ -32,8 +32,8 @@ def _pair(model: DyGMamba, tokens: HistoryTokens, first: int, second: int) -> Te
         ends = [_cross(model.cross, ends[0], ends[1]), _cross(model.cross, ends[1], ends[0])]
     u, v = (model.output(z.mean(0) if len(z) else z.new_zeros(z.shape[1])) for z in ends)
     pair, own = model.head.pair, None if tokens.pair is None else tokens.pair[first : first + 1]
-    told = [] if pair is None or own is None else [pair(own)[0]]
-    return model.head.score(torch.relu(model.head.merge(torch.cat([u, v, *told])))).squeeze()
+    encoded = [] if pair is None or own is None else [pair(own)[0]]
+    return model.head.score(torch.relu(model.head.merge(torch.cat([u, v, *encoded])))).squeeze()
 
 
 def _sequence(encoder: HistoryEncoder, tokens: HistoryTokens, rows: slice) -> Tensor:

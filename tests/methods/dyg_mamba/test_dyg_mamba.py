@@ -51,10 +51,10 @@ def _tokens(*, features: bool = True, count: int = 5, **history: object) -> Hist
 
 def _model(block: dict | None = None, **options: object) -> DyGMamba:
     if not options.get("time_encoding", True):
-        options["time_dim"] = DyGMambaConfig.time_dim  # a width without an encoding is refused
+        options["time_dim"] = DyGMambaConfig.time_dim  # a width without an encoding is rejected
     config = replace(SMALL, **options, block=replace(BLOCK, **(block or {})))
     model = DyGMamba(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)
-    with torch.no_grad():  # biases away from zero, gates and bounds at work
+    with torch.no_grad():  # nonzero biases, active gates and bounds
         for name, parameter in model.named_parameters():
             if not name.endswith("A_log"):
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)
@@ -76,7 +76,7 @@ def _same(model: DyGMamba, tokens: HistoryTokens) -> None:
 
 
 @pytest.mark.parametrize("block", [{}, *VARIANTS], ids=str)
-def test_packed_equals_written_out_in_outputs_and_every_gradient(block):
+def test_packed_equals_the_reference_in_outputs_and_every_gradient(block):
     if block.get("step_function") == "unnormalized":
         block = {**block, "step": "both"}
     _same(_model(block), _tokens())
@@ -96,7 +96,7 @@ def test_options_and_places_of_the_target_node(options, target):
     _same(_model(**options), _tokens(target=target))
 
 
-def test_features_that_are_zero_are_not_needed():
+def test_zero_features_may_be_omitted():
     _same(_model(), _tokens(features=False))
 
 
@@ -119,16 +119,16 @@ def test_two_new_nodes_have_a_finite_score_without_any_token():
     assert _model()(tokenizer.pairs(lonely[:0], lonely[:0], np.zeros(0))).shape == (0,)
 
 
-def test_packed_equals_each_pair_alone():
+def test_packed_equals_single_pairs():
     model, tokens = _model(), _tokens(count=9)
     together = model(tokens)
     for p in range(9):
-        alone = model(take_sequences(tokens, torch.tensor([p, p + 9])))
-        torch.testing.assert_close(alone, together[p : p + 1], rtol=F64_SUM, atol=F64)
+        single = model(take_sequences(tokens, torch.tensor([p, p + 9])))
+        torch.testing.assert_close(single, together[p : p + 1], rtol=F64_SUM, atol=F64)
 
 
-def test_mixed_precision_does_not_stop_counting():
-    """Sums of many tokens are taken in float32, and the spectral bound holds exactly."""
+def test_mixed_precision_counts_many_tokens_exactly():
+    """Sums of many tokens are computed in float32, and the spectral bound holds exactly."""
     x = torch.rand(5000, 3)
     offsets = torch.tensor([0, 5000])
     total = segment_sum(x.bfloat16(), offsets).float()
@@ -210,7 +210,7 @@ def test_published_size():
     assert sum(p.numel() for p in model.parameters()) == encodings + 2 * block + head
 
 
-def test_halves_are_the_sequences_of_either_end():
+def test_the_two_halves_are_the_sequences_of_source_and_destination():
     stream = make_stream()
     tokens = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=5)).pairs(*make_queries(stream, 4))
     columns = tokens._fields.index("longest")

@@ -1,4 +1,4 @@
-"""DyG-Mamba as a method: runs, contributions of events, noise, look-ups of training, microbatches, settings."""
+"""DyG-Mamba as a method: runs, contributions of events, noise, training queries, microbatches, settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,8 +50,8 @@ def test_a_model_with_features_scores_a_stream_without(tmp_path: Path) -> None:
     assert predict(done.path, data=bare, cold_start=True)["score"].between(0, 1).all()
 
 
-def test_training_looks_up_training_events_alone(tmp_path: Path) -> None:
-    """Events of nodes that training must not see lie between training events, and are in no history of training."""
+def test_training_queries_only_training_events(tmp_path: Path) -> None:
+    """Events of held-out nodes are between training events, but in no training history."""
     task = _task(repeating(), tmp_path, **{"split.kind": "dyglib"})
     stream, train = task.stream, task.split.train
     end = np.full(stream.num_nodes, stream.t[-1] + 1)
@@ -61,7 +61,7 @@ def test_training_looks_up_training_events_alone(tmp_path: Path) -> None:
 
 
 def _gradients(task: Any) -> tuple[list[int], torch.Tensor]:
-    """Return how many parts each batch has, and the gradient of the second batch's loss."""
+    """Return the number of parts of each batch, and the gradient of the second batch's loss."""
     task.model.eval()  # no dropout
     parts = list(task.batches(0))
     for part in parts[1]:
@@ -90,7 +90,7 @@ def test_microbatches_add_up_to_the_gradient_of_the_batch(tmp_path: Path, monkey
     ],
     ids=str,
 )
-def test_options_together(option: dict[str, Any], tmp_path: Path) -> None:
+def test_all_options_combined(option: dict[str, Any], tmp_path: Path) -> None:
     settings = {**QUIET, **SMALL, **RANDOM, "evaluation.num_negatives": 5, **option}
     done = fit("dyg-mamba", repeating(200), out=tmp_path / "run", config=settings)
     assert np.isfinite(list(done.metrics["test"].values())).all()
@@ -118,7 +118,7 @@ def test_classes_of_nodes(tmp_path: Path) -> None:
         ("dyg-mamba-nodes", "model.cross_attention", 2),
     ],
 )
-def test_settings_that_cannot_work(method: str, name: str, value: Any, tmp_path: Path) -> None:
+def test_invalid_dyg_mamba_settings_are_rejected(method: str, name: str, value: Any, tmp_path: Path) -> None:
     stream = repeating(100).with_(labels=np.arange(100) % 2)
     with pytest.raises(ConfigError, match=name.rpartition(".")[2]):
         fit(method, stream, out=tmp_path / "run", config={**QUIET, **SMALL, name: value})
@@ -137,7 +137,7 @@ def test_explain_by_command(trained: Callable[[str], Run], tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-def test_explain_takes_dates_and_ids_with_commas(tmp_path: Path) -> None:
+def test_explain_accepts_dates_and_ids_with_commas(tmp_path: Path) -> None:
     names = ["Smith, A", "b", "c"]
     rng = np.random.default_rng(0)
     rows = {"source": [names[i] for i in rng.integers(0, 3, 90)], "target": [f"t{i}" for i in rng.integers(0, 5, 90)]}
@@ -147,6 +147,6 @@ def test_explain_takes_dates_and_ids_with_commas(tmp_path: Path) -> None:
     with load_run(done.path) as (_, task):
         last = int(task.stream.t[-1])
     assert main(["explain", str(done.path), "--pair", '"Smith, A", t1', "--time", "2024-01-20"]) == 0
-    exact = hopstate.explain(done.path, "Smith, A", "t1", str(last))  # nanoseconds that no float64 represents
+    exact = hopstate.explain(done.path, "Smith, A", "t1", str(last))  # nanoseconds that float64 cannot represent
     assert exact.t == last
     assert max(exact.events[exact.events.event_id >= 0].t) < last

@@ -21,7 +21,7 @@ def _block(dim: int = 5, **options: object) -> TimeSpanBlock:
 
 
 def _direction_outputs(block: TimeSpanBlock, u: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    """The forward direction's y (token, inner) for inputs u, before SiLU's inverse: u is taken as m of equation 7."""
+    """The forward direction's y (token, inner) for inputs u, before SiLU's inverse: u serves as m of equation 7."""
     d = block.directions[0]
     B, C = d._maps(u, r)
     return selective_scan(u, d._steps(u, r), -d.A_log.exp(), B, C, offsets=torch.tensor([0, len(u)]))
@@ -85,7 +85,7 @@ def test_theorem_4_3_the_perturbation_bound(seed):
     gamma, time = (-d.A_log.exp()).amax(), d._steps(u, r).cumsum(0)
     bound = (1 - torch.exp(gamma * time)) / gamma.abs() * noise.abs().cummax(0).values
     assert (moved <= bound + 1e-12).all()
-    assert (moved > 0.02 * bound).any()  # the bound is not idle
+    assert (moved > 0.02 * bound).any()  # the bound is active
     # without the bound on B and C it does not hold
     with torch.no_grad():
         d.fixed_maps.mul_(10)
@@ -107,11 +107,11 @@ def test_the_spectral_bound_holds_after_every_optimiser_step():
         for direction in block.directions:
             for W in direction.to_maps.bounded().chunk(2):
                 assert torch.linalg.matrix_norm(W, 2) <= 1 + 1e-5
-    assert reached > 1.5, "the parameters themselves never met the bound"
+    assert reached > 1.5, "the parameters themselves never reached the bound"
 
 
 def test_bounded_maps_move_no_more_than_their_input():
-    """|Delta B|, |Delta C| <= |Delta m|, the first step of theorem 4.3's proof; without the bound they move further."""
+    """|Delta B|, |Delta C| <= |Delta m|, the first step of theorem 4.3's proof; without the bound they change more."""
     for bound in (True, False):
         d = _block(spectral_bound=bound, **BARE).directions[0]
         with torch.no_grad():
@@ -128,7 +128,7 @@ def test_the_bound_of_a_zero_matrix_has_a_gradient():
     assert torch.equal(weight.grad, torch.ones(6, 8))
 
 
-def test_the_bound_is_a_bound_and_not_an_equality():
+def test_the_bound_is_not_an_equality():
     bound = partial(spectral_bound, count=2)
     small = torch.randn(6, 8, dtype=torch.float64) * 0.01
     torch.testing.assert_close(bound(small), small)
@@ -151,7 +151,7 @@ def test_steps_grow_with_the_span(function):
 
 
 def test_two_directions_share_input_gate_and_output():
-    """Algorithm 1: what is projected once is not projected again, and the directions' sum is gated once."""
+    """Algorithm 1: both directions share one projection, and their sum is gated once."""
     block = _block(dim=4)
     z, r, offsets = torch.randn(6, 4, dtype=torch.float64), torch.rand(6, dtype=torch.float64), torch.tensor([0, 2, 6])
     expected = torch.cat([block_naive(block, z[:2], r[:2]), block_naive(block, z[2:], r[2:])])

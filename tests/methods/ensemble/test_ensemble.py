@@ -1,4 +1,4 @@
-"""Finished runs combined: the ensemble answers as the weighted sum of its members' log-odds, wherever it is asked."""
+"""Finished runs combined: an ensemble predicts the weighted sum of its members' log-odds in every command."""
 
 import shutil
 from dataclasses import replace
@@ -39,7 +39,7 @@ GROUPS = {
 
 
 def events(count: int = 300, seed: int = 0) -> EventStream:
-    """Return events in which pairs meet again, several of them at one time, each with two features."""
+    """Return events with repeat pairs, ties, and two features."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, 12, count), 12 + rng.integers(0, 12, count)
     for i in range(20, count):
@@ -74,16 +74,16 @@ def made(request: Any, runs: dict[str, Run], tmp_path_factory: pytest.TempPathFa
 
 
 def combined(run: Run, scores: list[np.ndarray]) -> np.ndarray:
-    """Return what an ensemble must say where its members say scores (Q,)."""
+    """Return the ensemble's expected probabilities for the members' scores (Q,)."""
     with load_run(run.path) as (_, task):
         stack = task.source.stack
         weight, bias = stack.weight.numpy(), float(stack.bias)
-    x = np.stack([own if own.min() < 0 else logit(own) for own in scores], 1)  # recency's are no probabilities
+    x = np.stack([own if own.min() < 0 else logit(own) for own in scores], 1)  # recency's scores are not probabilities
     return expit(x @ weight + bias)
 
 
 def test_predictions_are_the_weighted_sum_of_the_members(made: tuple[Run, list[Run]]) -> None:
-    """Weights of the members are theirs, bit for bit, whatever their types."""
+    """Stored weights of the members are bit-identical, for every dtype."""
     run, members = made
     for number, member in enumerate(members):
         own = load_checkpoint(member.path / "model.safetensors").tensors.get("model", {})
@@ -95,7 +95,7 @@ def test_predictions_are_the_weighted_sum_of_the_members(made: tuple[Run, list[R
     np.testing.assert_allclose(run.predict(split="test")["score"], want, atol=F32_SUM)
 
 
-def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Run]]) -> None:
+def test_queries_and_later_events_use_the_weighted_sum_too(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     pairs = [(0, 12), (3, 14), (5, 20)]
     want = combined(run, [member.score(pairs)["score"].to_numpy() for member in members])
@@ -105,13 +105,13 @@ def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Ru
         with load_run(one.path) as (_, task):
             own = task.stream
             _, past = continue_stream(task, initial_state(task, own), own, score=False)
-            first, past = continue_stream(task, past, later(own).slice(0, 33))  # kept between two calls
+            first, past = continue_stream(task, past, later(own).slice(0, 33))  # cached between two calls
             second, _ = continue_stream(task, past, later(own).slice(33, 60))
             found.append(np.concatenate([first["score"], second["score"]]))
     np.testing.assert_allclose(found[-1], combined(run, found[:-1]), atol=F32_SUM)
 
 
-def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Path) -> None:
+def test_a_saved_state_can_be_continued(made: tuple[Run, list[Run]], tmp_path: Path) -> None:
     once, twice = (shutil.copytree(made[0].path, tmp_path / name) for name in ("once", "twice"))
     new = later(events())
     whole = hopstate.stream(once, new)
@@ -120,7 +120,7 @@ def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Pa
     np.testing.assert_allclose(rest["score"], whole["score"][25:], atol=F32_SUM)
 
 
-def test_edgebank_observes_events_beside_a_memory(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_edgebank_and_a_memory_observe_events_in_one_ensemble(runs: dict[str, Run], tmp_path: Path) -> None:
     run = hopstate.ensemble([runs["bank"].path, runs["memory"].path], out=tmp_path / "run")
     own, found = events(), list[np.ndarray]()
     u, v = next((u, v) for u in range(12) for v in range(12, 24) if not ((own.src == u) & (own.dst == v)).any())
@@ -136,7 +136,7 @@ def test_edgebank_observes_events_beside_a_memory(runs: dict[str, Run], tmp_path
     np.testing.assert_allclose(found[0], found[1], atol=F32_SUM)
 
 
-def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[Run, list[Run]]) -> None:
+def test_members_are_reported_and_do_not_leak(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     for member in members:
         own = run.baselines[f"{member.method} ({member.path.name})"]
@@ -145,7 +145,7 @@ def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[R
     assert hopstate.evaluate(run.path) == pytest.approx(run.metrics["test"], abs=F32_SUM)
 
 
-def test_weights_are_those_of_validation(made: tuple[Run, list[Run]]) -> None:
+def test_weights_are_fitted_on_validation(made: tuple[Run, list[Run]]) -> None:
     """The gradient of the loss of validation's pairs and of half the squared standardized weights is zero."""
     with load_run(made[0].path) as (_, task):
         drawn = {key: task.negatives[key] for key in (("val", "random"), ("val", "historical"))}
@@ -169,7 +169,7 @@ def test_explain_adds_up(made: tuple[Run, list[Run]]) -> None:
     assert any(member.method in why for member in members)
 
 
-def test_the_folder_stands_alone(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_the_folder_is_self_contained(runs: dict[str, Run], tmp_path: Path) -> None:
     copies = [shutil.copytree(runs[name].path, tmp_path / name) for name in ("trees", "memory")]
     run = hopstate.ensemble(copies, out=tmp_path / "run")
     want = run.predict(split="test")["score"]
@@ -179,7 +179,7 @@ def test_the_folder_stands_alone(runs: dict[str, Run], tmp_path: Path) -> None:
     assert len(run.rank(0, top=3)) == 3
 
 
-def test_runs_that_do_not_fit_are_named(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_incompatible_runs_are_named(runs: dict[str, Run], tmp_path: Path) -> None:
     paths = {name: run.path for name, run in runs.items()}
     with pytest.raises(ConfigError, match="runs"):
         hopstate.ensemble([paths["trees"]], out=tmp_path / "one")
@@ -203,7 +203,7 @@ def test_runs_that_do_not_fit_are_named(runs: dict[str, Run], tmp_path: Path) ->
         hopstate.ensemble([paths["memory"], tmp_path / "part"], out=tmp_path / "d")
 
 
-def test_links_of_a_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ensemble_for_static_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     edges = rng.integers(0, 40, (400, 2))
     edges = edges[(edges[:, 0] % 2 == edges[:, 1] % 2) & (edges[:, 0] != edges[:, 1])]

@@ -1,4 +1,4 @@
-"""Sets of directed graphs: nodes receive as in torch-geometric; what edges carry is used, or said to be left out."""
+"""Sets of directed graphs: messages as in torch-geometric; edge features are used, or ignored with a note."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,7 @@ NONE = EncodingConfig(kind="none")
 
 
 def listed(carry: str = "", count: int = 12) -> list[Data]:
-    """Return directed graphs of 2 to 9 nodes, edges in no order; one has none."""
+    """Return directed graphs of 2 to 9 nodes with unsorted edges; one has no edge."""
     rng, found = np.random.default_rng(0), []
     for number in range(count):
         n = int(rng.integers(2, 10))
@@ -55,7 +55,7 @@ def task_of(graphs: list[Data], tmp_path: Path, level: str = "graph", **settings
 
 
 def reference(model: nn.Module, data: Data) -> Tensor:
-    """Return a GIN's output over one graph, its own layers over torch-geometric's edges."""
+    """Return a GIN's output on one graph, with torch-geometric's edges."""
     h, out = data.x, model.heads[0](data.x.sum(0))
     for conv, norm, head in zip(model.convs, model.norms, model.heads[1:], strict=True):
         h = norm(conv(h, data.edge_index)).relu()
@@ -63,7 +63,7 @@ def reference(model: nn.Module, data: Data) -> Tensor:
     return out
 
 
-def test_gin_over_directed_graphs_is_torch_geometrics(tmp_path: Path) -> None:
+def test_gin_on_directed_graphs_equals_torch_geometric(tmp_path: Path) -> None:
     graphs = listed()
     made = build_gin(set_of(graphs), GINRun(data="toy", loop=QUIET), Context(run=tmp_path, cache=tmp_path))
     made.model.eval()
@@ -78,8 +78,8 @@ def test_gin_over_directed_graphs_is_torch_geometrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("carry", ["", "features"])
-def test_gated_messages_over_directed_graphs_are_torch_geometrics(carry: str, tmp_path: Path) -> None:
-    """Ours are the sum over in-edges of gate * value, ResGatedGraphConv's, divided by the sum of the gates."""
+def test_gated_messages_on_directed_graphs_equal_torch_geometric(carry: str, tmp_path: Path) -> None:
+    """Messages are the sum over in-edges of gate * value, ResGatedGraphConv's, divided by the sum of the gates."""
     graphs = listed(carry)
     made = task_of(graphs, tmp_path, model=GMN.Config(dim=8, mpnn_layers=1))
     conv = made.model.mpnn.mpnn.blocks[0].conv
@@ -91,7 +91,7 @@ def test_gated_messages_over_directed_graphs_are_torch_geometrics(carry: str, tm
     def gated(weight: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
         layer = ResGatedGraphConv(8, 8, root_weight=False, bias=False, edge_dim=8 if carry else None)
         wide = [nn.functional.pad(part, (0, 8 if carry else 0)) for part in (receiver, sender, weight)]
-        if carry:  # the layer joins edge features to both ends and to the value: the gate takes them once
+        if carry:  # the layer adds edge features to both endpoints and to the value: the gate uses them once
             wide[0] = torch.cat([receiver, conv.edge.weight], 1)
         with torch.no_grad():
             for lin, w, b in zip((layer.lin_key, layer.lin_query, layer.lin_value), wide, (*biases[2:], bias)):
@@ -107,7 +107,7 @@ def test_gated_messages_over_directed_graphs_are_torch_geometrics(carry: str, tm
         parts = [graphs[i].edge_index + first for i, first in zip((3, 9, 1), bounds)]
         edges = torch.cat(parts, 1)
         if carry:
-            edges = inputs.graph.edge_index()  # e is in that order; the test below holds it to the graphs' own
+            edges = inputs.graph.edge_index()  # e is in that order; the test below compares it with the graphs
         above = gated(value, biases[1], edges)
         below = gated(torch.zeros(8, 8), torch.ones(8), edges)
         expected = h @ own.T + biases[0] + torch.where(below > 0, above / below.clamp(min=1e-9), 0)
@@ -116,7 +116,7 @@ def test_gated_messages_over_directed_graphs_are_torch_geometrics(carry: str, tm
 
 
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_edge_features_go_with_their_edges_and_edge_labels_with_theirs(flow: str, tmp_path: Path) -> None:
+def test_edge_features_and_edge_labels_follow_their_edges(flow: str, tmp_path: Path) -> None:
     graphs = listed("labels")
     for data in graphs:
         data.edge_attr = data.edge_index.T.float() * 100 + data.y[:, None].float()
@@ -140,7 +140,7 @@ def test_edge_features_go_with_their_edges_and_edge_labels_with_theirs(flow: str
 
 
 def ring(weights: bool = False, n: int = 12) -> Data:
-    """Return a ring with every edge both ways, each carrying a number of its own: 100 * source + target."""
+    """Return a ring with every edge in both directions, each with its own feature: 100 * source + target."""
     nodes = torch.arange(n)
     there = torch.stack([nodes, (nodes + 1) % n])
     edges = torch.cat([there, there.flip(0)], 1)
@@ -151,31 +151,31 @@ def ring(weights: bool = False, n: int = 12) -> Data:
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_edges_that_run_both_ways_keep_what_each_way_carries(flow: str, weights: bool, tmp_path: Path) -> None:
-    """Node 0 hears over 1 -> 0 and 11 -> 0, in one graph and packed with others."""
+def test_edges_in_both_directions_keep_their_own_features(flow: str, weights: bool, tmp_path: Path) -> None:
+    """Node 0 receives over 1 -> 0 and 11 -> 0, in one graph and packed with others."""
     data, walks = ring(weights), WalksConfig(max_length=2)
     shared = {"flow": flow, "walks": walks, "encoding": NONE, "model": GMN.Config(dim=8, mpnn_layers=1), "loop": QUIET}
     context = Context(run=tmp_path, cache=tmp_path)
     carried = {"edge_weight": data.edge_weight.numpy()} if weights else {"edge_attr": data.edge_attr.numpy()}
     one = Graph.from_edges(data.edge_index.numpy(), undirected=False, x=data.x.numpy(), **carried)
-    alone, _ = prepared_graph(one, GMNRun(data="toy", **shared), context)
+    single, _ = prepared_graph(one, GMNRun(data="toy", **shared), context)
     packed, _ = prepared_set(set_of([data] * 3), GMNGraphsRun(data="toy", **shared), context)
     expected = np.array([[100.0], [1100.0]] if flow == "source_to_target" else [[1.0], [11.0]]) + weights
-    for ready in (alone, packed):
+    for ready in (single, packed):
         assert ready.indices[:2].tolist() == [1, 11]
         np.testing.assert_array_equal(ready.edge_attr[:2], expected)
-    np.testing.assert_array_equal(packed.edge_attr, np.tile(alone.edge_attr, (3, 1)))
+    np.testing.assert_array_equal(packed.edge_attr, np.tile(single.edge_attr, (3, 1)))
 
 
-def test_tokens_walk_to_those_that_a_node_hears_from(tmp_path: Path) -> None:
-    """On 0 -> 1 -> 2 -> 3 node 3's tokens hold nodes before it, node 0's itself alone."""
+def test_tokens_walk_against_the_direction_of_messages(tmp_path: Path) -> None:
+    """On 0 -> 1 -> 2 -> 3 node 3's tokens hold nodes before it, those of node 0 only itself."""
     chain = Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), y=torch.tensor([0]))
     walks = WalksConfig(max_length=2, repeats=1, walks=4)
     made = task_of([chain] * 6, tmp_path, model=GMN.Config(dim=8, mpnn_layers=1), walks=walks)
     inputs = made.collate(np.array([0]), 0, None)
     bounds, nodes = inputs.token_offsets.tolist(), inputs.token_nodes.tolist()
-    held = [set(nodes[a:b]) for a, b in pairwise(bounds)]
-    by_node = [set().union(*held[3 * v : 3 * v + 3]) for v in range(4)]
+    token_nodes = [set(nodes[a:b]) for a, b in pairwise(bounds)]
+    by_node = [set().union(*token_nodes[3 * v : 3 * v + 3]) for v in range(4)]
     assert by_node == [{0}, {0, 1}, {0, 1, 2}, {1, 2, 3}]
 
 
@@ -188,7 +188,7 @@ def outputs(graphs: list[Data], tmp_path: Path, seed: int = 0, **settings: objec
 
 
 @pytest.mark.parametrize("carry", ["weights", "features", "features and weights"])
-def test_what_edges_carry_is_learned_from_or_said_to_be_left_out(
+def test_edge_features_are_used_or_ignored_with_a_note(
     carry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graphs, loud = listed(carry), LoopConfig(progress=True)
@@ -209,7 +209,7 @@ def test_what_edges_carry_is_learned_from_or_said_to_be_left_out(
     assert "toy" in capsys.readouterr().err
 
 
-def test_other_numbers_of_edge_features_than_the_trained_are_refused(tmp_path: Path) -> None:
+def test_a_changed_number_of_edge_features_is_rejected(tmp_path: Path) -> None:
     config = GMNGraphsRun(data="toy", model=GMN.Config(dim=8, mpnn="gatedgcn"), encoding=NONE, loop=QUIET)
     own = build(set_of(listed("features")), config, Context(run=tmp_path, cache=tmp_path))
     known = {"num_features": 3, "class_names": ["0", "1"], "walks": own.walks, "edge_columns": own.model.edge_dim}

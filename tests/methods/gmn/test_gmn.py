@@ -1,4 +1,4 @@
-"""GMN from a user's side: whole graphs, batches, resampling, settings that fit, encodings, bad input, graph sets."""
+"""GMN for users: full graphs, batches, resampling, automatic sizes, encodings, bad input, graph sets."""
 
 from dataclasses import replace
 from itertools import product
@@ -63,7 +63,7 @@ def train(made, epochs: int = 10) -> list[float]:
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
-def test_nodes_are_learned_in_one_step_or_in_batches(tmp_path, batch_size):
+def test_nodes_are_trained_in_one_step_or_in_batches(tmp_path, batch_size):
     made = task(tmp_path, batch_size=batch_size)
     assert made.num_batches(0) == (1 if batch_size is None else 3)
     train(made)
@@ -74,17 +74,17 @@ def test_nodes_are_learned_in_one_step_or_in_batches(tmp_path, batch_size):
     assert len(rows["node"]) == 60
 
 
-def test_epochs_are_drawn_from_the_seed_alone(tmp_path):
+def test_epochs_depend_only_on_the_seed(tmp_path):
     walks = WalksConfig(max_length=2, repeats=2, walks=2, resample_every=1)
     first, second = task(tmp_path, walks=walks), task(tmp_path, walks=walks)
     a = [next(first.batches(epoch))[0] for epoch in range(3)][2]
-    b = next(second.batches(2))[0]  # as a resumed run asks for it
+    b = next(second.batches(2))[0]  # as a resumed run reads it
     for name in ("x", "order", "token_order", "token_nodes"):
         assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert not torch.equal(next(first.batches(0))[0].token_nodes, a.token_nodes)
 
 
-def test_evaluation_does_not_depend_on_what_was_trained_before(tmp_path):
+def test_evaluation_does_not_depend_on_earlier_batches(tmp_path):
     walks = WalksConfig(max_length=2, repeats=2, walks=2, resample_every=1)
     for batch_size in (None, 8):
         made, rows = task(tmp_path, walks=walks, batch_size=batch_size), np.array([5, 3, 40])
@@ -126,7 +126,7 @@ def test_eigenvectors_change_sign_in_training_only(tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["gmn-", "gps-mamba"])
-def test_variants_are_one_setting_away(tmp_path, variant):
+def test_variants_need_one_setting(tmp_path, variant):
     changed = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, variant=variant)
     made = task(tmp_path, model=changed, walks=WalksConfig())
     assert (made.model.tokens == 1) == (variant == "gps-mamba")
@@ -136,10 +136,10 @@ def test_variants_are_one_setting_away(tmp_path, variant):
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
-def test_tokens_of_doubling_lengths_are_learned_and_take_less(tmp_path, batch_size):
+def test_tokens_of_doubling_lengths_train_with_fewer_nodes(tmp_path, batch_size):
     few = WalksConfig(max_length=7, repeats=1, walks=2, lengths="doubling")
     made = task(tmp_path, walks=few, batch_size=batch_size)
-    assert made.model.tokens == 5  # 7, 4, 2 and 1 steps, and the node
+    assert made.model.tokens == 5  # 7, 4, 2 and 1 steps, and the node itself
     train(made, 2)
     made.model.eval()
     with torch.no_grad():
@@ -149,18 +149,18 @@ def test_tokens_of_doubling_lengths_are_learned_and_take_less(tmp_path, batch_si
     assert doubling < every / 5
 
 
-def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
+def test_gmn_minus_has_no_message_passing_unless_requested(tmp_path):
     changed = GMN.Config(dim=16, expand=1.0, state_dim=4, variant="gmn-")
     made = task(tmp_path, model=changed, encoding=EncodingConfig(kind="rwse", relative=True))
     assert isinstance(made.model.local.encoder, WalkEncoder)
     assert made.source.prepared.edge_attr is None
     assert not any("gate" in type(module).__name__.lower() for module in made.model.modules())
-    told = task(tmp_path, model=replace(changed, local="gin"))
-    assert told.source.kind == "subgraph"
+    with_messages = task(tmp_path, model=replace(changed, local="gin"))
+    assert with_messages.source.kind == "subgraph"
     assert task(tmp_path).source.kind == "subgraph"
 
 
-def test_settings_that_suit_the_data_leave_variants_what_they_are():
+def test_automatic_settings_do_not_change_variants():
     for method, data in (("gmn", graph()), ("gmn-graphs", graph_set())):
         minus, gps, plain = (
             get_method(method).auto_config(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
@@ -171,7 +171,7 @@ def test_settings_that_suit_the_data_leave_variants_what_they_are():
         assert plain
 
 
-def test_whatever_the_paper_searched_can_be_trained(tmp_path):
+def test_the_papers_search_space_can_be_trained(tmp_path):
     """Table 6: M from 1 to 32, s from 0 to 16, 3 to 6 layers; and m from 0."""
     for config in (GMN.Config(), GMN.Config(variant="gmn-"), GMN.Config(token_layers=6, node_layers=6, mpnn_layers=6)):
         for walks, repeats in product((1, 2, 4, 8, 16, 32), (0, 1, 2, 4, 8, 16)):
@@ -206,7 +206,7 @@ def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
 
 @pytest.mark.parametrize("local", ["gatedgcn", "rwf"])
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size):
+def test_edge_encodings_work_without_edges(tmp_path, local, batch_size):
     lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
     config = GMNRun(
         data="toy", model=replace(SMALL, local=local), walks=FEW, batch_size=batch_size,
@@ -216,14 +216,14 @@ def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size
     assert np.isfinite(train(made, 1)).all()
 
 
-def test_bad_input_is_named(tmp_path):
+def test_bad_gmn_input_is_named(tmp_path):
     with pytest.raises(DataError, match="column"):
         task(tmp_path, order=OrderConfig(kind="column", column=9))
     with pytest.raises(ConfigError, match="max_memory"):
         task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
 
 
-def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path):
+def test_orders_come_from_a_given_column_or_table(tmp_path):
     g, keys = graph(), np.random.default_rng(3).permutation(60) / 7
     made = task(tmp_path, order=OrderConfig(kind="column", column=2))
     np.testing.assert_array_equal(made.source.prepared.key, g.x[:, 2])
@@ -247,7 +247,7 @@ SOME = WalkSettings(max_length=3, repeats=2, walks=4)
 
 
 @pytest.mark.parametrize("budget", [20 << 20, 1 << 28])
-def test_a_batch_that_does_not_fit_is_refused_and_a_smaller_one_is_found(budget):
+def test_a_batch_that_does_not_fit_is_rejected_and_a_smaller_one_chosen(budget):
     large = WalkSettings(max_length=9, repeats=9, walks=8)
     with pytest.raises(ConfigError, match="max_memory"):
         plan_batches(5000, 40_000, 16, SMALL, large, budget, batch_size=5000)
@@ -267,7 +267,7 @@ def test_batches_fit_the_budget():
     assert more > step_bytes(1000, 8000, SOME, GMN.Config(), 16)
 
 
-def test_walks_are_as_given_or_as_trained_or_follow_the_degree(tmp_path):
+def test_walks_are_given_or_those_of_training_or_follow_the_degree(tmp_path):
     context = Context(run=tmp_path, cache=tmp_path)
     free = walk_settings(WalksConfig(), SMALL, context, 10.0)
     assert (free.max_length, free.repeats, free.walks) == (3, 2, 5)
@@ -299,7 +299,7 @@ def graph_set(level: str = "graph") -> GraphSet:
 
 
 @pytest.mark.parametrize("level", ["graph", "node", "edge", "values"])
-def test_sets_of_graphs_are_learned_at_every_level(tmp_path, level):
+def test_graph_sets_are_trained_at_every_level(tmp_path, level):
     own = "graph" if level == "values" else level
     run = GMNGraphsRun(data="toy", level=own, model=SMALL, walks=FEW, batch_size=10)
     torch.manual_seed(0)
@@ -313,21 +313,21 @@ def test_sets_of_graphs_are_learned_at_every_level(tmp_path, level):
     assert len({len(column) for column in table.values()}) == 1
 
 
-def test_a_batch_of_graphs_equals_each_alone(tmp_path):
+def test_a_batch_of_graphs_equals_single_graphs(tmp_path):
     run = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="rwse", size=3, relative=True))
     made = build_graphs(graph_set(), run, Context(run=tmp_path, cache=tmp_path))
     made.model.eval()
     with torch.no_grad():
         both = made.model(made.collate(np.array([7, 2]), 0, None))
-        alone = torch.cat([made.model(made.collate(np.array([k]), 0, None)) for k in (7, 2)])
-    torch.testing.assert_close(both, alone, rtol=F32_SUM, atol=F32)
+        single = torch.cat([made.model(made.collate(np.array([k]), 0, None)) for k in (7, 2)])
+    torch.testing.assert_close(both, single, rtol=F32_SUM, atol=F32)
 
 
 @pytest.mark.parametrize("local", ["gin", "rwf"])
 @pytest.mark.parametrize("encoding", ["rwse", "anonymous"])
-def test_a_graph_has_the_answer_that_it_has_in_another_set(tmp_path, encoding, local):
+def test_the_output_of_a_graph_does_not_depend_on_its_set(tmp_path, encoding, local):
     graphs = graph_set()
-    lo, hi = graphs.offsets[5], graphs.offsets[9]  # of the set without the graphs before
+    lo, hi = graphs.offsets[5], graphs.offsets[9]  # of the set without the earlier graphs
     u, first, last = graphs.union, graphs.union.indptr[lo], graphs.union.indptr[hi]
     part = Graph(indptr=u.indptr[lo : hi + 1] - first, indices=u.indices[first:last] - lo, x=u.x[lo:hi])
     masks = masks_from_rows([dict(zip(SPLITS, ([0, 1], [2], [3])))], 4)
@@ -345,7 +345,7 @@ def test_a_graph_has_the_answer_that_it_has_in_another_set(tmp_path, encoding, l
     torch.testing.assert_close(answers[0], answers[1], rtol=F32_SUM, atol=F32)
 
 
-def test_nodes_of_unlike_graphs_are_drawn_by_names_of_their_own():
+def test_different_graphs_have_different_seeds_for_their_nodes():
     graphs, again = graph_set(), graph_set()
     names = names_in_set(graphs)
     for g, bounds in enumerate(zip(graphs.offsets, graphs.offsets[1:], strict=False)):
@@ -377,20 +377,20 @@ def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_
         GraphSet(union=union, offsets=np.array([0, 3, 3, 6, 7]), y=np.arange(4) % 2, masks=masks)
 
 
-def test_a_set_too_small_to_be_split_is_refused_before_it_is_trained(tmp_path):
+def test_a_graph_set_too_small_to_split_is_rejected_before_training(tmp_path):
     few, split = replace(mixed_set(), masks={}), SplitConfig(fractions=(0.9, 0.05, 0.05))
     for build_of, run in ((build_graphs, GMNGraphsRun(data="toy")), (build_gin, GINRun(data="toy"))):
         with pytest.raises(DataError, match="test"):
             build_of(few, replace(run, split=split), Context(run=tmp_path, cache=tmp_path))
 
 
-def test_gin_learns_in_the_same_loop(tmp_path):
+def test_gin_trains_in_the_same_loop(tmp_path):
     made = build_gin(graph_set(), GINRun(data="toy", batch_size=10), Context(run=tmp_path, cache=tmp_path))
     losses = train(made, 8)
     assert np.mean(losses[-3:]) < 0.8 * losses[0]
 
 
-def _alone(graphs: GraphSet, number: int) -> Graph:
+def _single_graph(graphs: GraphSet, number: int) -> Graph:
     lo, hi = graphs.offsets[number : number + 2]
     indptr = graphs.union.indptr[lo : hi + 1]
     own = slice(indptr[0], indptr[-1])
@@ -410,12 +410,12 @@ def mixed_set() -> GraphSet:
     return GraphSet(union=union, offsets=offsets, y=np.arange(6) % 2, masks=masks)
 
 
-def test_each_graph_of_a_set_has_the_eigenvectors_that_it_has_alone(tmp_path):
+def test_graphs_of_a_set_have_their_own_eigenvectors(tmp_path):
     graphs = mixed_set()
     config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=4))
     ready, _ = prepared_set(graphs, config, Context(run=tmp_path, cache=tmp_path))
     for number in range(graphs.num_graphs):
-        own = _alone(graphs, number)
+        own = _single_graph(graphs, number)
         expected = laplacian_encoding(own, 4) * own.num_nodes**0.5
         lo, hi = graphs.offsets[number : number + 2]
         np.testing.assert_allclose(ready.x[lo:hi, 1:], expected, atol=F32)
@@ -423,12 +423,12 @@ def test_each_graph_of_a_set_has_the_eigenvectors_that_it_has_alone(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pagerank", "ppr", "eigenvector", "kcore", "degree"])
-def test_each_graph_of_a_set_is_ordered_as_if_alone(kind):
+def test_graphs_of_a_set_are_ordered_independently(kind):
     graphs = mixed_set()
     union = graphs.union
     keys = order_key(union.indptr, union.indices, kind, offsets=graphs.offsets)
     for number in range(graphs.num_graphs):
-        own = _alone(graphs, number)
+        own = _single_graph(graphs, number)
         lo, hi = graphs.offsets[number : number + 2]
         np.testing.assert_allclose(keys[lo:hi], order_key(own.indptr, own.indices, kind), atol=F64_SOLVED)
     if kind in ("ppr", "eigenvector"):
@@ -437,7 +437,7 @@ def test_each_graph_of_a_set_is_ordered_as_if_alone(kind):
         assert len(np.unique(keys[graphs.offsets[5] :])) > 5
 
 
-def test_signs_of_eigenvectors_are_each_graphs_own(tmp_path):
+def test_signs_of_eigenvectors_are_drawn_per_graph(tmp_path):
     config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=2))
     made = build_graphs(mixed_set(), config, Context(run=tmp_path, cache=tmp_path))
     ids, seen = np.array([2, 5]), set()
@@ -446,7 +446,7 @@ def test_signs_of_eigenvectors_are_each_graphs_own(tmp_path):
         moved = made.collate(ids, 0, np.random.default_rng(epoch)).x[:, 1:].numpy()
         first, second = (np.sign((moved * still)[rows].sum(0)) for rows in (slice(0, 40), slice(40, None)))
         seen.add((*first, *second))
-    assert len(seen) > 8  # one sign for both graphs would leave 4
+    assert len(seen) > 8  # one sign for both graphs would give 4
 
 
 def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
@@ -467,7 +467,7 @@ def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
 
 
 @pytest.mark.parametrize(("level", "column"), [("graph", True), ("graph", False), ("node", False), ("edge", True)])
-def test_sets_of_graphs_have_values_at_every_level_and_missing_ones_are_left_out(tmp_path, level, column):
+def test_graph_sets_have_targets_at_every_level_and_missing_ones_are_ignored(tmp_path, level, column):
     graphs, rng = graph_set(), np.random.default_rng(0)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
     y = rng.normal(50, 5, (count, 1) if column else count).astype(np.float32)
@@ -485,7 +485,7 @@ def test_sets_of_graphs_have_values_at_every_level_and_missing_ones_are_left_out
     assert len(table["prediction"]) == count
 
 
-def test_the_data_sets_own_metric_chooses(tmp_path):
+def test_the_datasets_own_metric_is_used(tmp_path):
     context = Context(run=tmp_path, cache=tmp_path, metrics=("macro_f1",))
     made = build_gin(graph_set(), GINRun(data="toy"), context)
     assert (made.metric, made.mode) == ("macro_f1", "max")

@@ -1,4 +1,4 @@
-"""Programs of Graph Mamba Networks and GINs give the runs' own answers, from inputs that hopstate makes of the data."""
+"""Exported Graph Mamba Networks and GINs equal their runs, on inputs from `export_inputs`."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def stepped(task: Any, loop: LoopConfig) -> Any:
     return task
 
 
-def own_answers(task: Any) -> tuple[Any, Tensor]:
-    """Return what is asked of a task, nodes, PAIRS of them or graphs IDS, and its own answers."""
+def own_outputs(task: Any) -> tuple[Any, Tensor]:
+    """Return the queries of a task (nodes, PAIRS of them or graphs IDS) and its own outputs."""
     task.model.eval()
     if isinstance(task, GraphTask):
         return IDS, task._outputs(IDS)
@@ -105,21 +105,21 @@ def own_answers(task: Any) -> tuple[Any, Tensor]:
 
 
 @torch.no_grad()
-def same_answers(method: str, task: Any, *, traced: bool = False) -> None:
+def assert_same_outputs(method: str, task: Any, *, traced: bool = False) -> None:
     """Check the module of a program against the task, or the program that torch traces of it."""
-    asked, wanted = own_answers(task)
+    queries, expected = own_outputs(task)
     spec = get_method(method).export(task)  # type: ignore[operator]
     spec.module.eval()
-    inputs = spec.filled(asked)
+    inputs = spec.filled(queries)
     assert len(inputs) == len(spec.inputs)
     found = (trace(spec).module() if traced else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
-    torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
+    torch.testing.assert_close(found.to(expected), expected, rtol=F32, atol=F32)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str, Any], tmp_path: Path) -> None:
-    same_answers("gmn", task_of("gmn", tmp_path, **settings))
+def test_an_exported_module_equals_the_model_on_a_graph(settings: dict[str, Any], tmp_path: Path) -> None:
+    assert_same_outputs("gmn", task_of("gmn", tmp_path, **settings))
 
 
 @pytest.mark.parametrize(
@@ -131,40 +131,40 @@ def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str
     ],
     ids=str,
 )
-def test_traced_programs_give_the_answers_of_other_sizes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    same_answers(method, task_of(method, tmp_path, **settings), traced=True)
+def test_traced_programs_equal_the_model_at_other_sizes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    assert_same_outputs(method, task_of(method, tmp_path, **settings), traced=True)
 
 
-def test_the_module_of_a_program_gives_the_links_of_a_graph(tmp_path: Path) -> None:
+def test_an_exported_module_equals_the_model_on_links(tmp_path: Path) -> None:
     task = task_of("gmn", tmp_path, task="link")
-    same_answers("gmn", task)
+    assert_same_outputs("gmn", task)
     with pytest.raises(ShapeError, match="pairs"):
         get_method("gmn").export(task).filled([1, 2])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("settings", OF_SETS)
-def test_the_module_of_a_program_gives_the_answers_of_graphs(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_an_exported_module_equals_the_model_on_graph_sets(settings: dict[str, Any], tmp_path: Path) -> None:
     task = task_of("gmn-graphs", tmp_path, **settings)
-    same_answers("gmn-graphs", task)
+    assert_same_outputs("gmn-graphs", task)
     with pytest.raises(DataError, match="30"):
         get_method("gmn-graphs").export(task).filled([30])  # type: ignore[operator]
 
 
-def test_the_module_of_a_program_gives_the_answers_of_a_gin(tmp_path: Path) -> None:
+def test_an_exported_module_equals_a_gin(tmp_path: Path) -> None:
     made = get_method("gin-graphs").build(rings(), GINRun(data="x"), Context(run=tmp_path, cache=tmp_path))
-    same_answers("gin-graphs", stepped(made, LoopConfig()))
+    assert_same_outputs("gin-graphs", stepped(made, LoopConfig()))
 
 
-def test_inputs_of_a_run_are_named_and_give_its_answers(trained: Callable[[str], Run]) -> None:
+def test_inputs_of_a_run_are_named_and_give_its_outputs(trained: Callable[[str], Run]) -> None:
     run = trained("gmn")
     inputs = hopstate.export_inputs(run.path)
     with load_run(run.path, device="cpu") as (_, task), torch.no_grad():
-        wanted = own_answers(task)[1]
+        expected = own_outputs(task)[1]
         form = get_method("gmn").export(task)  # type: ignore[operator]
         assert [port.name for port in form.inputs] == list(inputs)
         form.module.eval()
         found = form.module(*(torch.from_numpy(x) for x in inputs.values()))
-    torch.testing.assert_close(found, wanted, rtol=F32, atol=F32)
+    torch.testing.assert_close(found, expected, rtol=F32, atol=F32)
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_inputs_of_a_run_are_named_and_give_its_answers(trained: Callable[[str],
     ],
     ids=str,
 )
-def test_a_program_gives_the_runs_own_answers(
+def test_a_program_gives_the_outputs_of_the_run(
     method: str, settings: dict[str, Any], to: Format, tmp_path: Path
 ) -> None:
     small: dict[str, Any] = {
@@ -193,8 +193,8 @@ def test_a_program_gives_the_runs_own_answers(
     data = data_of(method)
     run = hopstate.fit(method, data, out=tmp_path / "run", config={**small, **settings}).path
     with load_run(run, data, device="cpu") as (_, task), torch.no_grad():
-        asked, wanted = own_answers(task)
-    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, asked).items()}
+        queries, expected = own_outputs(task)
+    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, queries).items()}
     path = export_run(run, to, tmp_path / "program")
     ports = json.loads((path.parent / "export.json").read_text())["inputs"]
     assert [port["name"] for port in ports] == list(inputs)
@@ -207,14 +207,14 @@ def test_a_program_gives_the_runs_own_answers(
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         found = torch.from_numpy(session.run(None, {name: x.numpy() for name, x in inputs.items()})[0])
-    torch.testing.assert_close(found.detach().to(wanted), wanted, rtol=F32, atol=F32)
+    torch.testing.assert_close(found.detach().to(expected), expected, rtol=F32, atol=F32)
 
 
-def test_a_run_that_draws_walks_more_than_once_says_how_often(tmp_path: Path) -> None:
+def test_a_run_with_several_draws_of_walks_is_rejected_with_their_number(tmp_path: Path) -> None:
     one, three = (get_method("gmn").export(task_of("gmn", tmp_path, walks={"eval_samples": n})) for n in (1, 3))  # type: ignore[operator]
     assert "3" in three.preprocessing.replace(one.preprocessing, "")
 
 
-def test_another_network_has_no_such_program() -> None:
+def test_other_networks_have_no_graph_program() -> None:
     with pytest.raises(ConfigError, match="Linear"):
         gmn_spec(torch.nn.Linear(2, 2))

@@ -1,4 +1,4 @@
-"""Evaluation of a GMN on one graph: one answer a node, whichever nodes are asked for and however the pass is cut."""
+"""Evaluation of a GMN on one graph: outputs depend neither on the requested nodes nor on how the pass is cut."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ def after(task, epochs: int = 3):
     return task
 
 
-def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
+def test_outputs_do_not_depend_on_the_requested_rows(tmp_path):
     task = after(made(tmp_path))
     sequence = FullGraphBatches(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)
     whole = NodeTask(task.model, sequence)
@@ -74,7 +74,7 @@ def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
 
 
 def exact(task) -> torch.Tensor:
-    """Return the forward pass over the whole graph at once, in the model's own precision."""
+    """Return the forward pass over the full graph, in the model's precision."""
     whole = FullGraphBatches(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)._inputs(
         0, None
     )
@@ -100,7 +100,7 @@ CASES = {
     "deep": {"model": replace(SMALL, token_layers=2, node_layers=3, mpnn_layers=3)},
     "one direction": {"model": replace(SMALL, bidirectional=False)},
     "no convolution": {"model": replace(SMALL, conv_width=0)},
-    "psi alone": {"model": replace(SMALL, token_layers=0, node_layers=0), "walks": WalksConfig(max_length=0)},
+    "psi only": {"model": replace(SMALL, token_layers=0, node_layers=0), "walks": WalksConfig(max_length=0)},
     "gps": {"model": replace(SMALL, variant="gps-mamba"), "walks": WalksConfig()},
     "gps with edges": {
         "model": replace(SMALL, variant="gps-mamba", mpnn_layers=3, node_layers=2),
@@ -111,7 +111,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_cut(tmp_path, case):
+def test_layer_wise_inference_equals_the_full_graph_in_float64(tmp_path, case):
     task = made(tmp_path, **CASES[case])
     task.model.double().eval()
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_c
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin"])
-def test_a_pass_layer_by_layer_weighs_edges_as_the_whole_graph_does(tmp_path, kind):
+def test_layer_wise_inference_uses_edge_weights_as_the_full_graph_does(tmp_path, kind):
     task = made(tmp_path, model=replace(SMALL, mpnn=kind))
     task.model.eval()
     task.source.predict_all.cut = Cut(tokens=24, nodes=25, edges=97)
@@ -147,7 +147,7 @@ def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
         torch.testing.assert_close(task.source.predict_all(task.model), exact(task), rtol=F64_SUM, atol=F64_SUM)
 
 
-def test_outputs_are_kept_until_a_weight_changes(tmp_path, monkeypatch):
+def test_outputs_are_cached_until_a_weight_changes(tmp_path, monkeypatch):
     task, calls = made(tmp_path), []
     task.model.eval()
     passes = gmn_inference._Pass
@@ -157,22 +157,22 @@ def test_outputs_are_kept_until_a_weight_changes(tmp_path, monkeypatch):
         task.evaluate("val")
         task.evaluate("test")
         assert len(calls) == 1
-        task.model.embed.weight.data.mul_(2)  # unseen by autograd's counters
+        task.model.embed.weight.data.mul_(2)  # not seen by autograd's version counters
         assert not torch.equal(task.logits(np.arange(5)), before)
     assert len(calls) == 2
 
 
-def test_a_batch_without_tokens_reads_the_neighbours_of_its_nodes(tmp_path, capsys):
+def test_a_batch_without_tokens_reads_only_neighbors_of_its_nodes(tmp_path, capsys):
     task = made(tmp_path, walks=WalksConfig(max_length=0))
-    said = capsys.readouterr().err
-    assert "16" in said  # nodes of a step,
-    assert "120" in said  # and of the graph
+    captured = capsys.readouterr().err
+    assert "16" in captured  # nodes of a step,
+    assert "120" in captured  # and of the graph
     inputs, _ = next(task.batches(0))
     assert len(inputs.x) > 3 * 16
     assert inputs.graph.indptr.diff()[inputs.targets].sum() > 0
 
 
-def test_arrays_beyond_the_budget_lie_on_a_disk_and_a_full_one_is_named(tmp_path, monkeypatch):
+def test_arrays_above_the_budget_are_on_disk_and_a_full_disk_is_named(tmp_path, monkeypatch):
     cut, on_disk = cut_of(10**7, 10**8, WalkSettings(max_length=3, repeats=2, walks=8), GMN.Config(), 100, 0, 1 << 30)
     assert on_disk
     assert cut.tokens < cut.nodes < 10**7
@@ -186,7 +186,7 @@ def test_arrays_beyond_the_budget_lie_on_a_disk_and_a_full_one_is_named(tmp_path
         Scratch(tmp_path)(1000, 1000, torch.float32)
 
 
-def test_what_a_part_carries_on_may_be_shorter_than_the_convolution():
+def test_a_part_may_be_shorter_than_the_convolution():
     torch.manual_seed(0)
     for reverse in (False, True):
         branch = SelectiveSSM(8, inner_dim=8, state_dim=4, conv_width=4, reverse=reverse).double()
@@ -199,7 +199,7 @@ def test_what_a_part_carries_on_may_be_shorter_than_the_convolution():
         torch.testing.assert_close(torch.cat(out[::-1] if reverse else out), want)
 
 
-def test_a_run_evaluates_and_predicts_a_node_alike_in_every_split(trained):
+def test_evaluate_and_predict_agree_in_every_split(trained):
     run = trained("gmn")
     every = run.predict(split="all").set_index("node")
     for split in ("train", "val", "test"):
@@ -209,7 +209,7 @@ def test_a_run_evaluates_and_predicts_a_node_alike_in_every_split(trained):
     assert not [file for file in run.path.iterdir() if file.name.startswith("tmp")]
 
 
-def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
+def test_a_trained_model_keeps_its_number_of_walks_on_other_data(tmp_path):
     sparse, rng = blocks(), np.random.default_rng(1)
     dense = Graph.from_edges(rng.integers(0, 120, (1500, 2)), 120, x=sparse.x, y=sparse.y)
     own = made(tmp_path, graph=dense, walks=WalksConfig())
@@ -230,13 +230,13 @@ def test_several_draws_of_walks_are_averaged(tmp_path, batch_size):
     rows, three = np.arange(120), after(task_of(3))
     sequence = FullGraphBatches(SMALL, three.source.prepared, three.labels, seed=1)
     with torch.no_grad():
-        alone = [three.model(sequence._inputs(-number, None)) for number in range(3)]
-        assert (alone[0] - alone[1]).abs().max() > F32_SUM
-        torch.testing.assert_close(three.logits(rows), sum(alone) / 3, rtol=F32_SUM, atol=F32_SUM)
-        torch.testing.assert_close(three.logits(rows[7:9]), sum(alone)[7:9] / 3, rtol=F32_SUM, atol=F32_SUM)
+        single_draws = [three.model(sequence._inputs(-number, None)) for number in range(3)]
+        assert (single_draws[0] - single_draws[1]).abs().max() > F32_SUM
+        torch.testing.assert_close(three.logits(rows), sum(single_draws) / 3, rtol=F32_SUM, atol=F32_SUM)
+        torch.testing.assert_close(three.logits(rows[7:9]), sum(single_draws)[7:9] / 3, rtol=F32_SUM, atol=F32_SUM)
         one = task_of(1)
         one.model.load_state_dict(three.model.state_dict())
-        torch.testing.assert_close(_in_eval(one).logits(rows), alone[0], rtol=F32_SUM, atol=F32_SUM)
+        torch.testing.assert_close(_in_eval(one).logits(rows), single_draws[0], rtol=F32_SUM, atol=F32_SUM)
     with pytest.raises(ConfigError, match="eval_samples"):
         WalksConfig(eval_samples=0)
 

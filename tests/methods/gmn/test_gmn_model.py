@@ -1,4 +1,4 @@
-"""The network as a whole: conformance, permutation, variants, and pairs of graphs that 3-WL cannot tell apart."""
+"""The network as a whole: conformance, permutation, variants, and pairs of graphs that 3-WL cannot distinguish."""
 
 from dataclasses import replace
 from itertools import product
@@ -80,14 +80,14 @@ def _segments(offsets: torch.Tensor, which: torch.Tensor) -> tuple[torch.Tensor,
 @pytest.mark.parametrize("edges", [False, True])
 def test_conformance(edges):
     config = GMN.Config(**SMALL, local="gatedgcn", local_layers=2)
-    alone = Graph.from_edges(np.empty((0, 2), np.int64), 1, x=np.ones((1, 5), np.float32))
-    alone = alone.with_(edge_attr=np.empty((0, 3), np.float32))
+    single_node = Graph.from_edges(np.empty((0, 2), np.int64), 1, x=np.ones((1, 5), np.float32))
+    single_node = single_node.with_(edge_attr=np.empty((0, 3), np.float32))
     check_model(
         ModelCase(
             make=lambda: GMN(config, in_dim=5, out_dim=3, edge_dim=3 if edges else 0, tokens=M2.tokens),
             inputs=(inputs_of(example(), M2, edges=edges),),
             permute=permuted,
-            one=(inputs_of(alone, M2, edges=edges),),
+            one=(inputs_of(single_node, M2, edges=edges),),
         )
     )
 
@@ -109,7 +109,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("change", VARIANTS, ids=lambda c: "-".join(f"{k}={v}" for k, v in c.items()))
-def test_every_variant_is_one_setting_away_and_learns(change):
+def test_every_variant_needs_one_setting_and_trains(change):
     config = GMN.Config(**{**SMALL, **change})
     settings = M0 if config.variant == "gps-mamba" else M2
     model = GMN(config, in_dim=5, out_dim=2, edge_dim=3, tokens=settings.tokens, window=3)
@@ -158,7 +158,7 @@ def shrikhande() -> nx.Graph:
     return nx.convert_node_labels_to_integers(nx.Graph(joined), ordering="sorted")
 
 
-def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cannot():
+def test_walk_features_distinguish_3wl_equivalent_graphs_and_message_passing_cannot():
     """A random walk encoder's mean token differs between the graphs far beyond sampling noise; Psi's do not."""
     graphs = [Graph.from_edges(np.array(g.edges()), 16, x=np.ones((16, 1), np.float32)) for g in (rook(), shrikhande())]
     assert not nx.is_isomorphic(rook(), shrikhande())
@@ -171,7 +171,7 @@ def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cann
     encoder = WalkEncoder(64, window=4, edges=False)
     means = []
     with torch.no_grad():
-        encoder.bits.weight.mul_(6)  # well into the bends of the activations
+        encoder.bits.weight.mul_(6)  # in the nonlinear range of the activations
         encoder.conv.weight.mul_(6)
         for graph in graphs:
             own = []
@@ -200,7 +200,7 @@ def test_features_are_dropped_before_both_embeddings_and_only_in_training():
     assert len(seen) == 4
 
 
-def test_bad_settings_are_named():
+def test_bad_gmn_settings_are_named():
     with pytest.raises(ConfigError, match="gmm"):
         GMN.Config(variant="gmm")
     with pytest.raises(ConfigError, match="avg"):

@@ -1,4 +1,4 @@
-"""GPS layers with a scan over the nodes: several of them, edge states carried on, insides made again going back."""
+"""GPS layers with a scan over the nodes: several layers, edge states, activation checkpointing."""
 
 from dataclasses import replace
 
@@ -43,8 +43,8 @@ def test_mpnn_layers_are_the_layers_and_node_layers_the_blocks_of_each():
             replace(SMALL, **nothing)
 
 
-def test_a_layer_is_what_its_formula_says():
-    """One layer after another in plain torch, GatedGCN's edge states handed on: e' = e + ReLU(Norm(gate))."""
+def test_a_gps_layer_equals_its_formula():
+    """A loop over layers in plain torch that passes on GatedGCN's edge states: e' = e + ReLU(Norm(gate))."""
     model, given = made().eval(), inputs()
     senders, receivers = given.graph.edge_index()
     h, e = model.embed(given.x), model.embed_edge(given.edge_attr)
@@ -65,7 +65,7 @@ def test_a_layer_is_what_its_formula_says():
     torch.testing.assert_close(model(given), model.head(model.norm(h)), rtol=F64_SUM, atol=F64_SUM)
 
 
-def test_states_of_edges_reach_the_output():
+def test_edge_states_reach_the_output():
     model, given = made().eval(), inputs()
     loss = model(given).square().sum()
     loss.backward()
@@ -75,7 +75,7 @@ def test_states_of_edges_reach_the_output():
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_what_pna_scales_by_is_kept_with_the_weights():
+def test_the_pna_scale_is_saved_with_the_weights():
     few, many = (made(replace(SMALL, mpnn="pna"), degrees=torch.full((9,), degree)).eval() for degree in (1, 6))
     assert not torch.equal(few(inputs()), many(inputs()))
     few.load_state_dict(many.state_dict())

@@ -1,4 +1,4 @@
-"""The model against Algorithm 1 written out in float64: outputs and every gradient, for each way to put it together."""
+"""The model against Algorithm 1 written out in float64: outputs and every gradient, for each configuration."""
 
 from bisect import bisect_left
 from itertools import pairwise
@@ -24,7 +24,7 @@ SIZES = {"dim": 4, "expand": 1.5, "state_dim": 3, "mpnn_layers": 2, "dropout": 0
 
 def graph_of(seed: int) -> Graph:
     rng = np.random.default_rng(seed)
-    pairs = np.array([*nx.gnm_random_graph(6, 8, seed=seed).edges(), (0, 6)])  # node 7 stands alone
+    pairs = np.array([*nx.gnm_random_graph(6, 8, seed=seed).edges(), (0, 6)])  # node 7 is isolated
     pairs = np.concatenate([pairs, pairs[:, ::-1]])
     return Graph.from_edges(
         pairs, 8, undirected=False, x=rng.normal(size=(8, 3)).astype(np.float32),
@@ -68,8 +68,8 @@ def neighbours_of(graph: Graph) -> list[dict[int, int]]:
     return [{int(u): number for number, u in enumerate(graph.indices[a:b], a)} for a, b in bounds]
 
 
-def said(config: GMN.Config) -> dict:
-    """Return what the written-out form needs to know of a configuration."""
+def settings_of(config: GMN.Config) -> dict:
+    """Return the settings that the written-out form uses."""
     same = ("local_layers", "token_layers", "node_layers", "node_token", "readout", "pooling", "reading")
     counted = {"local": config.encoder, "mpnn_layers": config.mpnn_layers * config.uses_mpnn, "window": M2.window}
     return {name: getattr(config, name) for name in same} | counted
@@ -81,13 +81,13 @@ def gradients(outputs: torch.Tensor, weights: torch.Tensor, leaves: list[torch.T
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
 
 
-MORE = {  # each part of these is in one of the others
+MORE = {  # each part of these is in one of the other cases
     "m = 0", "subgraphs", "walk features, edges", "mean of the tokens", "graphs", "graphs, all",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) if c in MORE else c for c in CASES])
-def test_the_model_is_algorithm_1(case):
+def test_the_model_equals_algorithm_1(case):
     settings, change, edges = CASES[case]
     torch.manual_seed(len(case))
     graph, config = graph_of(3), GMN.Config(**{**SIZES, **change})
@@ -104,7 +104,7 @@ def test_the_model_is_algorithm_1(case):
     if settings.tokens > 1:
         drawn = walk_tokens(table, np.arange(count), settings, kind=config.token_kind, seed=5, edges=edges)
         tokens = {**token_inputs(drawn), "token_order": token_order(count, settings, None)}
-    bounds = [0, 7, 7, 8] if level == "graph" else [0, 8]  # one of no node, one of a single one
+    bounds = [0, 7, 7, 8] if level == "graph" else [0, 8]  # one empty token, one with a single node
     orders = [np.random.default_rng(0).permutation(np.arange(a, b)) for a, b in pairwise(bounds)]
     x = torch.tensor(graph.x, dtype=torch.float64, requires_grad=True)
     e = torch.tensor(graph.edge_attr, dtype=torch.float64, requires_grad=True) if edges else None
@@ -115,7 +115,7 @@ def test_the_model_is_algorithm_1(case):
         )
     )  # fmt: skip
     written = WrittenOut(
-        dict(model.named_parameters()) | dict(model.named_buffers()), neighbours_of(graph), said(config)
+        dict(model.named_parameters()) | dict(model.named_buffers()), neighbours_of(graph), settings_of(config)
     )
     given = list(x), None if e is None else list(e), walks_of(table, settings, count)
     lists = [order.tolist() for order in orders]
@@ -125,7 +125,7 @@ def test_the_model_is_algorithm_1(case):
     weights = torch.randn_like(want)
     ours, theirs = (gradients(outputs, weights, list(leaves.values())) for outputs in (got, want))
     for name, own, other in zip(leaves, ours, theirs, strict=True):
-        if other.norm() > 1e-12:  # a bias before a mean is taken away has a gradient of roundings alone
+        if other.norm() > 1e-12:  # a bias before a mean is taken away has a gradient of rounding errors only
             assert_close_rmse(own, other, name=name, factor=10)
         else:
             assert own.norm() < 1e-12, name

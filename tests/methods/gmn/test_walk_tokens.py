@@ -38,7 +38,7 @@ def record(g) -> Graph:
 
 
 @pytest.mark.parametrize("kind", ["subgraph", "walk"])
-def test_tokens_of_a_batch_are_those_of_the_whole(record, kind):
+def test_tokens_of_a_batch_equal_those_of_the_full_graph(record, kind):
     table = WalkTable.of(record.indptr, record.indices)
     whole = walk_tokens(table, np.arange(51), SETTINGS, kind=kind, seed=3, edges=True)
     part = walk_tokens(table, np.array([9]), SETTINGS, kind=kind, seed=3, edges=True)
@@ -57,7 +57,7 @@ def test_tokens_of_a_batch_are_those_of_the_whole(record, kind):
         assert torch.equal(got, whole["nodes"][whole["indices"]])
 
 
-def test_doubling_lengths_end_in_the_longest_and_cost_what_is_linear_in_it():
+def test_doubling_lengths_include_the_longest_at_linear_cost():
     ladder = {m: WalkSettings(max_length=m, repeats=1, walks=1, lengths="doubling").ladder for m in (0, 1, 2, 5, 8, 80)}
     assert ladder == {0: [], 1: [1], 2: [1, 2], 5: [1, 2, 4, 5], 8: [1, 2, 4, 8], 80: [1, 2, 4, 8, 16, 32, 64, 80]}
     steps = [sum(WalkSettings(max_length=m, repeats=1, walks=1, lengths="doubling").ladder) for m in range(1, 200)]
@@ -109,7 +109,7 @@ def test_orders_equal_networkx(g, record):
 
 
 def cores_by_definition(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
-    """Take out, again and again, the node with the fewest entries at nodes left; its core is the most so far."""
+    """Repeatedly remove the node with the fewest remaining entries; its core number is the maximum so far."""
     left, cores, core = set(range(len(indptr) - 1)), [0] * (len(indptr) - 1), 0
     while left:
         degree = {v: sum(u != v and u in left for u in indices[indptr[v] : indptr[v + 1]].tolist()) for v in left}
@@ -121,16 +121,16 @@ def cores_by_definition(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_cores_of_any_graph_are_those_of_the_definition(directed: bool) -> None:
+def test_core_numbers_equal_the_definition(directed: bool) -> None:
     rng = np.random.default_rng(0)
-    for n, e in ((1, 0), (1, 3), (7, 5), (12, 60), (20, 45), (25, 200)):  # self-loops and edges that repeat among them
+    for n, e in ((1, 0), (1, 3), (7, 5), (12, 60), (20, 45), (25, 200)):  # with self-loops and duplicate edges
         ends = rng.integers(0, n, (2, e))
         graph = Graph.from_edges(ends, num_nodes=n, undirected=not directed, duplicates="keep", self_loops="keep")
         found = order_key(graph.indptr, graph.indices, "kcore")
         assert found.tolist() == cores_by_definition(graph.indptr, graph.indices)
 
 
-def test_cores_of_a_long_path_take_one_pass() -> None:
+def test_core_numbers_of_a_long_path_need_one_pass() -> None:
     n = 200_000
     graph = Graph.from_edges(np.stack([np.arange(n - 1), np.arange(1, n)]), num_nodes=n, undirected=True)
     assert (order_key(graph.indptr, graph.indices, "kcore") == 1).all()
@@ -144,14 +144,14 @@ def test_ties_are_broken_by_id_or_at_random_and_graphs_stay_together():
     assert ties == {(4, 1, 2, 0, 3), (4, 2, 1, 0, 3)}
 
 
-def test_a_column_of_the_features_is_asked_for_by_number_or_by_its_digits():
+def test_a_feature_column_is_given_as_a_number_or_its_digits():
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     graph = Graph.from_edges(np.array([(0, 1)]), 3, x=x)
-    for asked in (1, "1"):  # parsers of a number or a name give its digits
-        assert node_keys(graph, OrderConfig(kind="column", column=asked)).tolist() == [1, 3, 5]
-    for asked in (2, "2", "-1", -1, "height", None):
+    for column in (1, "1"):  # parsers of a number or a name give its digits
+        assert node_keys(graph, OrderConfig(kind="column", column=column)).tolist() == [1, 3, 5]
+    for column in (2, "2", "-1", -1, "height", None):
         with pytest.raises(DataError, match="column"):
-            node_keys(graph, OrderConfig(kind="column", column=asked))
+            node_keys(graph, OrderConfig(kind="column", column=column))
 
 
 def test_order_columns_are_checked(record, tmp_path):
@@ -193,7 +193,7 @@ def test_anonymous_walks():
     np.testing.assert_allclose(got, np.tile([0, 1, 0.5, 0, 0.5], (3, 1)), atol=0.05)
 
 
-def test_encodings_are_kept_by_content(record, tmp_path, monkeypatch):
+def test_encodings_are_cached_by_content(record, tmp_path, monkeypatch):
     first = random_walk_encoding(record, 4, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.setattr("hopstate.methods.gmn.tokens.return_probabilities", None)

@@ -1,4 +1,4 @@
-"""`gmn_inputs`: what a GMN reads of a graph, for loops without run machinery."""
+"""`gmn_inputs`: inputs of a GMN for custom training loops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model(config, tokens=1):
     return hopstate.GMN(config, in_dim=3, out_dim=2, tokens=tokens).eval()
 
 
-def test_outputs_are_those_of_a_run():
+def test_outputs_equal_those_of_a_run():
     data, config = graph(undirected=False), hopstate.GMN.Config(dim=8, mpnn_layers=1)
     over = flow_reversed(data)
     ready = PreparedGraph(
@@ -47,7 +47,7 @@ def test_outputs_are_those_of_a_run():
 
 
 @pytest.mark.parametrize("local", ["gatedgcn", "rwf"])
-def test_a_seed_fixes_walks_and_order_and_another_draws_anew(local):
+def test_a_seed_fixes_walks_and_order_and_another_changes_them(local):
     config = hopstate.GMN.Config(dim=8, mpnn_layers=1, local=local)
     net = model(config, tokens=5)
     with torch.no_grad():
@@ -63,6 +63,6 @@ def test_nodes_receive_from_the_sources_of_their_edges():
     assert adjacency.indices.tolist() == [0]
 
 
-def test_a_graph_without_features_is_refused():
+def test_a_graph_without_features_is_rejected():
     with pytest.raises(DataError, match="features"):
         hopstate.gmn_inputs(graph().with_(x=None))

@@ -1,7 +1,7 @@
 """Algorithm 1 of Graph Mamba Networks by loops over nodes, tokens, steps and edges, in float64.
 
-It shares nothing with the library's model but the names of its weights. The walks are given; which nodes they visited,
-and which edges lie between these, is found here.
+It shares only the names of its weights with the library's model. The walks are given; their nodes and the edges between
+them are computed here.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678, Algorithms 1 and 2, equations 3, 8 and 9; Bresson & Laurent 2017
 (GatedGCN); Tönshoff et al. 2023, arXiv:2102.08786 (random-walk features).
@@ -24,7 +24,7 @@ class WrittenOut:
         self.p, self.neighbours, self.c = p, neighbours, settings
 
     def run(self, x, e, walks, order):
-        """Return one row of outputs a node.
+        """Return one row of outputs per node.
 
         Args:
             x: rows of features. e: rows of edge features, or None.
@@ -34,7 +34,7 @@ class WrittenOut:
         return torch.stack([self.head(self.layer_norm("norm", row)) for row in self.rows(x, e, walks, [order])])
 
     def run_graphs(self, x, e, walks, orders):
-        """Return one row of outputs a graph; orders holds the nodes of each in the order of its sequence."""
+        """Return one row of outputs per graph; `orders` has the nodes of each in the order of its sequence."""
         y, out = [self.layer_norm("norm", row) for row in self.rows(x, e, walks, orders)], []
         for order in orders:
             own = self.head(self.read([y[v] for v in order], y[0]))
@@ -44,7 +44,7 @@ class WrittenOut:
         return torch.stack(out)
 
     def read(self, rows, like):
-        """Return one row of a graph's rows, as wide as like or, of all, three times as wide."""
+        """Pool a graph's rows to one, with the width of `like` or, for all poolings, three times its width."""
         if not rows:
             rows = [torch.zeros_like(like)]
         every = {"mean": sum(rows) / len(rows), "sum": sum(rows), "max": torch.stack(rows).amax(0)}
@@ -78,7 +78,7 @@ class WrittenOut:
         return rows[-1] if self.c["readout"] == "last" else sum(rows) / len(rows)
 
     def start(self, v, u, h):
-        """Return the row that node u begins with in a token of v."""
+        """Return the initial row of node u in a token of v."""
         return h[u] + self.p["mark.vector"] if u == v and "mark.vector" in self.p else h[u]
 
     def of_subgraph(self, v, token, h, edges):

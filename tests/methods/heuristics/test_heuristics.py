@@ -1,4 +1,4 @@
-"""The two baselines without parameters, by hand."""
+"""The two baselines without parameters, computed manually."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def scores(model) -> list[float]:
     return model.score(U, V, np.full(5, 60)).tolist()
 
 
-def test_recency_by_hand():
+def test_recency_equals_a_manual_computation():
     store = NeighborStore.from_stream(STREAM)
     found = Recency(store).score(U, V, np.array([50, 60, 40, 60, 60]))
     np.testing.assert_allclose(found, [-np.log(21), -np.log(51), -np.log(21), -np.log(11), NEVER])
@@ -39,25 +39,25 @@ def test_unlimited_memory_is_directed():
     assert scores(bank()) == [1, 1, 1, 0, 0]
 
 
-def test_window_of_a_share_begins_at_a_quantile():
+def test_the_window_of_a_fraction_starts_at_a_quantile():
     assert scores(bank(memory="window", proportion=0.5)) == [1, 0, 1, 0, 0]  # from t = 25
     assert scores(bank(memory="window", proportion=0.1)) == [1, 0, 0, 0, 0]
     start = bank(memory="window", proportion=0.37)
     assert start._window_start() == np.quantile(STREAM.t, 0.63)
 
 
-def test_window_of_repeats_is_the_mean_gap_over_all_pairs():
+def test_the_window_of_repeats_is_the_mean_time_delta_of_all_pairs():
     model = bank(memory="window", window="repeat")
     assert model._window_start() == 50 - (25 + 0 + 20) / 3
     assert scores(model) == [1, 0, 1, 0, 0]
 
 
-def test_threshold_is_the_mean_count():
+def test_the_threshold_is_the_mean_count():
     assert scores(bank(memory="threshold")) == [1, 0, 1, 0, 0]  # 6 events / 3 pairs
 
 
 @pytest.mark.parametrize("memory", ["unlimited", "window", "threshold"])
-def test_a_reset_forgets(memory):
+def test_a_reset_clears_the_history(memory):
     model = bank(memory=memory)
     model.reset()
     assert scores(model) == [0] * 5

@@ -1,4 +1,4 @@
-"""A backbone of one's own: one class, and everything else works with it."""
+"""A custom backbone: one registered class works with every command."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def method(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def graph(n: int = 200) -> Graph:
-    """Return a graph whose classes are the sign of what the neighbors' first features sum to."""
+    """Return a graph whose classes are the sign of the sum of the neighbors' first features."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 2)).astype(np.float32)
     plain = Graph.from_edges(rng.integers(0, n, (3 * n, 2)), n, x=x, undirected=True)

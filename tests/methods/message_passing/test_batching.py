@@ -1,9 +1,7 @@
-"""Every kind of batching: it learns, repeats itself, and gives the full result if its batch is everything."""
+"""Every kind of batching: it trains, is reproducible, and equals full batch if its batch has all nodes."""
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from hopstate.training.trainer import Trainer
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 from top_error import relative_errors
+from torch_threads import torch_threads
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 SMALL: dict[str, Any] = {
@@ -41,7 +40,7 @@ SMALL: dict[str, Any] = {
     "fanouts": (3,),
     "partitioner": "bisection",
 }
-KNOWN = {"num_features": 4, "class_names": ["0", "1"]}  # what a finished run notes of its data
+KNOWN = {"num_features": 4, "class_names": ["0", "1"]}  # data facts of a finished run
 
 
 def two_groups(n: int = 120) -> Graph:
@@ -65,7 +64,7 @@ def made(
     trained: dict[str, Any] | None = None,
     **batching: Any,
 ) -> Any:
-    """Return the task of a small backbone; `trained` is what is known of a finished run."""
+    """Return the task of a small backbone; `trained` has the data facts of a finished run."""
     top = TopConfig(**{"refresh": 4, **batching.pop("top", {})})
     config = FullBatchRun(
         data="memory:groups",
@@ -79,7 +78,7 @@ def made(
 
 
 def learn(task: Any, epochs: int = 3) -> list[float]:
-    """Return the losses of all steps of some epochs; the task is left ready to be evaluated."""
+    """Return the losses of all steps of some epochs, with the task in evaluation mode afterwards."""
     optimizer, losses = torch.optim.Adam(task.model.parameters(), 0.02), []
     for epoch in range(epochs):
         task.model.train()
@@ -95,7 +94,7 @@ def learn(task: Any, epochs: int = 3) -> list[float]:
 
 
 @torch.no_grad()
-def judged(task: Any) -> dict[str, float]:
+def evaluate_test(task: Any) -> dict[str, float]:
     return task.evaluate("test")
 
 
@@ -107,10 +106,10 @@ def loop(task: Any, folder: Path, epochs: int, *, lr: float = 0.02, resume: bool
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_learns_and_is_fixed_by_its_seed(kind: str, tmp_path: Path) -> None:
+def test_every_batching_trains_and_is_fixed_by_its_seed(kind: str, tmp_path: Path) -> None:
     task = made(tmp_path / "one", kind, dropout=0.2)
     losses = learn(task, 12)
-    assert judged(task)["accuracy"] > 0.75
+    assert evaluate_test(task)["accuracy"] > 0.75
     again = learn(made(tmp_path / "other", kind, dropout=0.2), 2)
     assert again == losses[: len(again)]
 
@@ -154,8 +153,8 @@ def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path
     losses = []
     for kind in ("full", "top", "cluster"):
         task = made(tmp_path / kind, kind, **near)
-        losses.append([*learn(task, 3), judged(task)["loss"]])
-    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-3)  # nothing is left out
+        losses.append([*learn(task, 3), evaluate_test(task)["loss"]])
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-3)  # no neighbor is missing
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path
         {"kind": "gas"},
         {"kind": "top", "top": {"refresh": 2}},
         {"kind": "top", "top": {"basis": "batch", "rank": 8}},
-        {"kind": "top", "clusters_per_batch": 1, "num_clusters": 20, "top": {"refresh": 1}},  # ridges follow the past
+        {"kind": "top", "clusters_per_batch": 1, "num_clusters": 20, "top": {"refresh": 1}},  # ridges need history
     ],
     ids=str,
 )
@@ -190,50 +189,38 @@ def test_a_resumed_run_equals_an_uninterrupted_one(settings: dict[str, Any], tmp
     ],
     ids=str,
 )
-def test_options_of_top_train_and_the_weights_alone_give_the_same_answers(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_options_of_top_train_and_saved_weights_give_the_same_outputs(settings: dict[str, Any], tmp_path: Path) -> None:
     task = made(tmp_path / "run", "top", **settings)
     losses = learn(task, 5)
     assert np.mean(losses[-2:]) < losses[0]
     applied = made(tmp_path / "run", "top", trained=KNOWN, **settings)
     applied.model.load_state_dict(task.model.state_dict())
     applied.model.eval()
-    assert judged(applied) == pytest.approx(judged(task), rel=1e-4)
+    assert evaluate_test(applied) == pytest.approx(evaluate_test(task), rel=1e-4)
 
 
-def test_one_pass_inference_is_near_the_exact_one(tmp_path: Path) -> None:
+def test_one_pass_inference_is_close_to_exact_inference(tmp_path: Path) -> None:
     settings = {"shuffle": False, "top": {"refresh": 0, "rank": 3}}
     losses = []
     for how in ("one-pass", "exact"):
         task = made(tmp_path / how, "top", inference=how, **settings)
         learn(task)
-        losses.append(judged(task)["loss"])
+        losses.append(evaluate_test(task)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=0.5)
-    assert losses[0] != pytest.approx(losses[1], rel=F32_SUM)  # three directions are not all
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    assert losses[0] != pytest.approx(losses[1], rel=F32_SUM)  # three directions are not enough
 
 
 @pytest.mark.parametrize("top", [{"rank": 4}, {"basis": "batch", "rank": 6, "samples": 12}], ids=str)
 def test_top_prepares_the_same_on_any_number_of_threads(top: dict[str, Any], tmp_path: Path) -> None:
     found = []
     for count in (1, 3):
-        with threads(count):
+        with torch_threads(count):
             task = made(tmp_path / f"run-{count}", "top", shuffle=False, top={"refresh": 0, **top})
         found.append(learn(task))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
 
 
-def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_partitions_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = {"progress": False, "logger": "none", "device": "cpu", "epochs": 2}
     config = {"model": {"dim": 8, "num_layers": 2}, "loop": quiet, "batching": {"kind": "cluster", "num_clusters": 6,
               "clusters_per_batch": 2}}  # fmt: skip
@@ -243,7 +230,7 @@ def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.Monkey
     assert evaluate(run.path, data=two_groups()) == pytest.approx(run.metrics["test"])
 
 
-def test_batches_without_training_nodes_neither_count_nor_move_weights(tmp_path: Path) -> None:
+def test_batches_without_training_nodes_are_skipped(tmp_path: Path) -> None:
     graph = two_groups()
     rows = graph.split()
     graph = graph.with_(masks={s: np.isin(np.arange(120), r[:3] if s == "train" else r) for s, r in rows.items()})
@@ -257,7 +244,7 @@ def test_batches_without_training_nodes_neither_count_nor_move_weights(tmp_path:
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
 
 
-def test_weights_of_a_run_hold_no_historical_embeddings(tmp_path: Path) -> None:
+def test_weights_of_a_run_exclude_historical_embeddings(tmp_path: Path) -> None:
     loop(made(tmp_path, "gas"), tmp_path, 2)
     assert set(load_checkpoint(tmp_path / "model.safetensors").tensors) == {"model"}
     kept = load_checkpoint(tmp_path / "checkpoint.safetensors").tensors["task"]
@@ -314,12 +301,12 @@ def test_relative_errors_order_the_methods(pre_linear: bool) -> None:
         ("block_size", {"block_size": 0}),
     ],
 )
-def test_settings_that_cannot_work_are_named(name: str, settings: dict[str, Any]) -> None:
+def test_invalid_batching_settings_are_named(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=name):
         Batching(**settings)
 
 
-def test_settings_that_do_not_go_with_a_method_are_named(tmp_path: Path) -> None:
+def test_batching_settings_that_a_method_does_not_support_are_named(tmp_path: Path) -> None:
     mixed = FullBatchRun(data="x", loop=LoopConfig(precision="bf16-mixed"))
     with pytest.raises(ConfigError, match=r"precision"):
         METHODS["gcn"].build(two_groups(), mixed, Context(run=tmp_path, cache=tmp_path))
@@ -333,7 +320,7 @@ def test_settings_that_do_not_go_with_a_method_are_named(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["gcn", "gcnii", "gat"])
 @pytest.mark.parametrize("jumping_knowledge", ["none", "cat"])
-def test_rows_of_all_nodes_in_files_are_those_in_memory(kind: str, jumping_knowledge: Any, tmp_path: Path) -> None:
+def test_node_rows_in_files_equal_those_in_memory(kind: str, jumping_knowledge: Any, tmp_path: Path) -> None:
     graph = two_groups()
     config = Backbone.Config(dim=8, num_layers=3, heads=2, jumping_knowledge=jumping_knowledge)
     model = Backbone(config, kind=kind, in_dim=4, num_classes=2).eval()
@@ -344,7 +331,7 @@ def test_rows_of_all_nodes_in_files_are_those_in_memory(kind: str, jumping_knowl
     assert row_store(graph, model, 3, 1 << 30, tmp_path).folder is None
 
 
-def test_top_with_files_trains_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_with_files_trains_like_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     call = Scratch.__call__
 
@@ -356,6 +343,6 @@ def test_top_with_files_trains_as_in_memory(tmp_path: Path, monkeypatch: pytest.
     found = []
     for budget in ("1000", "1GiB"):
         task = made(tmp_path / budget, "top", nodes="random", batch_size=40, block_size=30, max_memory=budget)
-        found.append([*learn(task), judged(task)["loss"]])
+        found.append([*learn(task), evaluate_test(task)["loss"]])
     assert set(seen) == {True, False}
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

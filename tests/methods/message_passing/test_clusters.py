@@ -1,4 +1,4 @@
-"""A run keeps to the partitioner that made its clusters, whatever is installed later."""
+"""A run keeps the partitioner of its clusters, whatever is installed later."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def chosen(folder: Path, batching: Batching = TOP, **context: Any) -> tuple[str, Any]:
-    """Return the partitioner of a run in a folder, and what it notes."""
+    """Return the partitioner of a run in a folder, and its record."""
     surroundings = Context(run=folder, cache=folder, **context)
     return with_partitioner(batching, surroundings, QUIET).partitioner, surroundings.noted.get("partitioner")
 
@@ -42,7 +42,7 @@ def note(folder: Path, **known: Any) -> None:
     ("there", "first"),
     [({"kaminpar", "pymetis"}, "kaminpar"), ({"pymetis"}, "metis"), (set(), "bisection")],
 )
-def test_a_new_run_takes_and_notes_the_first_that_is_installed(
+def test_a_new_run_uses_and_records_the_first_installed_partitioner(
     there: set[str], first: str, installed: set[str], tmp_path: Path
 ) -> None:
     installed |= there
@@ -52,7 +52,7 @@ def test_a_new_run_takes_and_notes_the_first_that_is_installed(
     assert chosen(tmp_path, Batching(kind="neighbor")) == ("auto", None)
 
 
-def test_a_run_that_is_resumed_or_applied_keeps_its_own(installed: set[str], tmp_path: Path) -> None:
+def test_a_resumed_or_applied_run_keeps_its_partitioner(installed: set[str], tmp_path: Path) -> None:
     installed.add("kaminpar")
     note(tmp_path, partitioner="metis")
     assert chosen(tmp_path) == ("metis", "metis")
@@ -65,10 +65,10 @@ def test_an_unknown_partitioner_is_named(installed: set[str], tmp_path: Path) ->
         chosen(tmp_path)
 
 
-def test_the_clusters_of_a_run_are_its_partitioners(
+def test_the_clusters_of_a_run_come_from_its_partitioner(
     installed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for KaMinPar deals nodes out in turns; without it the run cannot go on."""
+    """A fake KaMinPar assigns nodes in turns; without it the run cannot resume."""
 
     def turns(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:
         return np.arange(len(indptr) - 1) % clusters

@@ -77,7 +77,7 @@ def test_block_equals_dense_formula(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 def test_sparse_matrices_equal_torch_geometric_edge_lists(kind: str) -> None:
-    """The weighted CSR form gives what torch-geometric's layer computes itself from an edge list."""
+    """The weighted CSR form equals torch-geometric's layer on an edge list."""
     from torch_geometric.nn import GCNConv, SAGEConv
 
     block = ResidualBlock(kind, Backbone.Config(dim=6, dropout=0.0))
@@ -110,9 +110,7 @@ def layer_of(kind: str, in_dim: int, dim: int) -> nn.Module:
     ],
     ids=lambda settings: "-".join(settings),
 )
-def test_conv_blocks_are_torch_geometrics_layers_in_the_blocks_of_tuned_networks(
-    kind: str, settings: dict[str, Any]
-) -> None:
+def test_conv_blocks_equal_torch_geometrics_layers(kind: str, settings: dict[str, Any]) -> None:
     """Outputs and gradients of ReLU(N(conv(x) + W x)) written out on an edge list."""
     config = Backbone.Config(dim=6, num_layers=3, dropout=0.0, heads=2, block="conv", **settings)
     model = Backbone(config, kind=kind, in_dim=5, num_classes=3).double().eval()
@@ -139,7 +137,7 @@ def test_conv_blocks_are_torch_geometrics_layers_in_the_blocks_of_tuned_networks
     assert_close_rmse(found, wanted)
 
 
-def test_the_first_convolution_reads_the_features_only_where_that_is_possible() -> None:
+def test_the_first_convolution_reads_the_features_if_possible() -> None:
     for wrong in ({"block": "ffn"}, {"num_layers": 0}, {"jumping_knowledge": "mean"}):
         with pytest.raises(ConfigError, match="pre_linear"):
             Backbone.Config(**{"block": "conv", "pre_linear": False, **wrong})
@@ -155,7 +153,7 @@ def test_batch_norm_trains_on_a_single_row(kind: str) -> None:
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-def test_wrong_settings_are_refused() -> None:
+def test_wrong_backbone_settings_are_rejected() -> None:
     with pytest.raises(ConfigError, match="sagee"):
         Backbone(Backbone.Config(dim=8), kind="sagee", in_dim=2, num_classes=2)
     for wrong in ({"dim": 0}, {"num_layers": -1}, {"dropout": 1.0}):
@@ -163,7 +161,7 @@ def test_wrong_settings_are_refused() -> None:
             Backbone.Config(**wrong)
 
 
-def test_mean_jump_is_the_papers_formula() -> None:
+def test_mean_jump_equals_the_papers_formula() -> None:
     """MLP_out(1 / (L + 1) sum_l MLP_l(H_l)), l = 0 the embedding; in blocks too."""
     config = Backbone.Config(dim=8, num_layers=3, jumping_knowledge="mean", dropout=0.3)
     model = Backbone(config, kind="gcnii", in_dim=5, num_classes=3).eval()

@@ -28,7 +28,7 @@ QUIET: dict[str, Any] = {"loop.progress": False, "loop.logger": "none", "loop.de
 
 
 def typed(count: int = 240, *, order: tuple[int, ...] = (0, 1, 2), **fields: Any) -> Graph:
-    """Return a graph whose relations tell how the classes of the two ends differ."""
+    """Return a graph whose relations encode how the classes of the two endpoints differ."""
     rng = np.random.default_rng(0)
     y, ends = rng.integers(0, 3, N), rng.integers(0, N, (count, 2))
     relation = (y[ends[:, 1]] - y[ends[:, 0]]) % 3
@@ -52,7 +52,7 @@ def network(graph: Graph, **options: Any) -> Backbone:
 
 
 @pytest.mark.parametrize("num_bases", [None, 2])
-def test_the_layer_is_a_mean_per_relation_and_a_map_of_each(num_bases: int | None) -> None:
+def test_the_layer_equals_a_mean_and_a_map_per_relation(num_bases: int | None) -> None:
     graph = messages(typed())
     model = network(graph, num_bases=num_bases)
     _, adjacency = full_graph(graph)
@@ -71,7 +71,7 @@ def test_the_layer_is_a_mean_per_relation_and_a_map_of_each(num_bases: int | Non
 
 
 @pytest.mark.parametrize("kind", ["hetero-sage", "hetero-gat"])
-def test_a_layer_per_relation_is_heteroconv_of_torch_geometric(kind: str) -> None:
+def test_a_layer_per_relation_equals_heteroconv(kind: str) -> None:
     graph = messages(typed())
     model = backbone_for(graph, Backbone.Config(dim=8, num_layers=1, heads=2), kind, 3).eval()
     _, adjacency = full_graph(graph)
@@ -108,14 +108,14 @@ def test_edges_of_both_directions_have_no_inverse_relations() -> None:
     ("method", "kind"),
     [*(("rgcn", kind) for kind in ("full", "top", "neighbor")), ("hetero-sage", "top"), ("hetero-gat", "neighbor")],
 )
-def test_relations_decide_classes_in_every_kind_of_batch(method: str, kind: str, tmp_path: Path) -> None:
+def test_relations_determine_classes_in_every_kind_of_batch(method: str, kind: str, tmp_path: Path) -> None:
     batching = {"kind": kind, "num_clusters": 4, "clusters_per_batch": 2, "batch_size": 16, "fanouts": [8]}
     settings = {"model.dim": 16, "model.num_layers": 2, "loop.epochs": 25, "batching": batching, **QUIET}
     run = fit(method, typed(), out=tmp_path / "run", **settings)
     assert run.metrics["test"]["accuracy"] > 0.8
 
 
-def test_a_run_reads_relations_in_any_order_and_refuses_unknown_ones(tmp_path: Path) -> None:
+def test_a_run_accepts_relations_in_any_order_and_rejects_unknown_ones(tmp_path: Path) -> None:
     run = fit("rgcn", typed(), out=tmp_path / "run", **{"model.dim": 8, "loop.epochs": 2, **QUIET})
     other = evaluate(run.path, data=typed(order=(2, 0, 1)))
     assert other["loss"] == pytest.approx(run.metrics["test"]["loss"], rel=1e-4)
@@ -124,12 +124,12 @@ def test_a_run_reads_relations_in_any_order_and_refuses_unknown_ones(tmp_path: P
 
 
 @pytest.mark.parametrize("method", ["gcn", "sage", "gcnii", "nagphormer"])
-def test_a_method_without_a_place_for_relations_says_so(method: str, tmp_path: Path) -> None:
+def test_a_method_without_relations_gives_a_warning(method: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="3 relations"):
         fit(method, typed(), out=tmp_path / "run", **QUIET)
 
 
-def test_rgcn_needs_relations_and_takes_no_features(tmp_path: Path) -> None:
+def test_rgcn_needs_relations_and_no_features(tmp_path: Path) -> None:
     plain = typed(relation=None, relation_names=())
     with pytest.raises(DataError, match="relation"):
         messages(plain)
@@ -150,7 +150,7 @@ def test_networks_that_read_edge_features_read_relations(tmp_path: Path) -> None
 
 
 def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
-    """A column for each; an unknown type has zeros."""
+    """One column per type; an unknown type has zeros."""
     seen = {}
 
     def make(graph: Graph, *_: Any) -> Any:
@@ -165,7 +165,7 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
     assert np.array_equal(seen["x"][:, 4:], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])
 
 
-def test_a_type_without_labels_is_scaled_by_all_its_nodes() -> None:
+def test_a_node_type_without_labels_is_scaled_by_all_its_nodes() -> None:
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
     types = {"node_type": np.array([0, 0, 0, 0, 1, 1], np.int16), "node_type_names": ("paper", "author")}
     graph = Graph.from_edges(np.array([[0, 4], [1, 5]]), 6, x=x, y=np.array([0, 1, 0, 1, -1, -1]), **types)
@@ -194,7 +194,7 @@ def test_other_methods_train_on_typed_graphs(method: str, settings: dict[str, An
 
 
 def test_gmn_reads_relations_by_name(tmp_path: Path) -> None:
-    """A column of edge features for each relation gives its first map a vector of each."""
+    """One-hot edge features per relation give the first map one vector per relation."""
 
     def outputs(graph: Graph, trained: dict[str, Any] | None) -> np.ndarray:
         torch.manual_seed(0)

@@ -54,13 +54,13 @@ def test_rows_are_copies() -> None:
     assert tokens.rows(np.array([3])).any()
 
 
-def test_a_file_of_the_same_tokens_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_token_file_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = 4 * (4 * 50 * 4)
     first = hop_tokens(graph(), 3, max_memory=small, folder=tmp_path)
     monkeypatch.setattr(hops, "replace_file", None)
     again = hop_tokens(graph(), 3, max_memory=small, folder=tmp_path)
     assert again.path == first.path
-    with pytest.raises(TypeError):  # other features: another file, which would have to be written
+    with pytest.raises(TypeError):  # other features: another file, which would be written
         hop_tokens(graph().with_(x=graph().x + 1), 3, max_memory=small, folder=tmp_path)
 
 
@@ -70,7 +70,7 @@ def test_one_node_and_no_edges(tmp_path: Path) -> None:
         torch.testing.assert_close(hop_tokens(g, 2, max_memory=PLENTY).rows(np.arange(n)), torch.ones(n, 3, 2))
 
 
-def test_errors_name_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_errors_name_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="features"):
         hop_tokens(graph().with_(x=None), 2, max_memory=PLENTY)
     with pytest.raises(DataError, match="49"):
@@ -86,7 +86,7 @@ def test_errors_name_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert os.listdir(tmp_path) == []
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_token_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -96,7 +96,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     assert os.listdir(tmp_path) == []
 
 
-def test_a_damaged_file_of_tokens_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_token_file_is_rejected(tmp_path: Path) -> None:
     made = hop_tokens(graph(), 3, max_memory=3200, folder=tmp_path)
     expected = made.rows(np.arange(50))
     path = next(tmp_path.glob("hops_*.npy"))

@@ -79,6 +79,6 @@ def test_wrong_tokens_are_named() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"dim": 10}, {"dropout": 1.0}, {"attention_dropout": -0.1}, {"num_layers": -1}, {"readout": "mean"}]
 )
-def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+def test_wrong_nagphormer_settings_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         config(**wrong)

@@ -7,7 +7,7 @@ from hopstate.testing.conformance import assert_close_rmse
 
 @pytest.mark.parametrize("hops", [1, 2, 7])
 def test_attention_equals_the_paper(hops: int) -> None:
-    """The paper's score (Z_0 || Z_k) W_a, whatever the half of W_a that meets Z_0."""
+    """The paper's score (Z_0 || Z_k) W_a, for any half of W_a that multiplies Z_0."""
     z = torch.randn(4, hops + 1, 6, dtype=torch.float64)
     readout = AttentionReadout(6).double()
     w = torch.cat([torch.randn(6, dtype=torch.float64), readout.score.weight[0]])
@@ -30,7 +30,7 @@ def test_attention_of_one_token_is_the_token() -> None:
 
 
 @pytest.mark.parametrize("readout", ["self", "sum"])
-def test_self_and_sum(readout: str) -> None:
+def test_self_and_sum_readouts(readout: str) -> None:
     config = NAGphormer.Config(dim=8, num_heads=2, readout=readout)
     model = NAGphormer(config, in_dim=5, num_classes=3, num_hops=3).eval()
     x = torch.randn(3, 4, 5)

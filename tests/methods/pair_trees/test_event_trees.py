@@ -1,4 +1,4 @@
-"""Trees for labels of events: what they see, what they must not see, and what does not change a score."""
+"""Trees for labels of events: their inputs, no leaks, and invariances."""
 
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def table(first: int, count: int, labels: str = "binary") -> pd.DataFrame:
-    """Return events with ties. Labels follow from the amount and the source, some are unknown; those named "state" stay
-    the same for four events of a source.
+    """Return events with ties. Labels follow from the amount and the source, some are unknown; those named "state"
+    are constant over four events of a source.
     """
     rng = np.random.default_rng([5, first])
     src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
@@ -58,7 +58,7 @@ def trained(home: Path, events: pd.DataFrame, name: str = "run", **settings: Any
 
 
 @pytest.mark.parametrize("labels", ["binary", "classes", "values", "columns"])
-def test_labels_of_events_from_the_events_own_columns(labels: str, tmp_path: Path) -> None:
+def test_labels_are_predicted_from_columns_of_the_event(labels: str, tmp_path: Path) -> None:
     extra = {"values": {"read.task": "regression"}, "columns": {"read.label_column": "big,odd"}}.get(labels, {})
     run = trained(tmp_path, table(0, 600, labels), **extra)
     metrics = run.metrics["test"]
@@ -116,14 +116,14 @@ def test_later_events_are_scored_live_without_label_history(tmp_path: Path) -> N
         run.node_outputs(["u1"], 500)
 
 
-def test_later_events_are_refused_with_label_history(tmp_path: Path) -> None:
+def test_later_events_are_rejected_with_label_history(tmp_path: Path) -> None:
     run = trained(tmp_path, table(0, 200))
     with pytest.raises(ConfigError, match="label_history"):
         score_stream(run.path, table(200, 10), save=tmp_path / "state")
     assert not (tmp_path / "state").exists()
 
 
-def test_history_of_labels_by_hand() -> None:
+def test_label_history_equals_a_manual_computation() -> None:
     values = np.array([[1], [0], [1], [1]]) << 20
     history = LabelHistory(np.array([0, 1, 0, 0]), np.array([1, 2, 4, 4]), values, Clock())
     found = history.read(np.array([0, 0, 0, 1, 2]), np.array([1, 4, 5, 3, 9]))

@@ -1,4 +1,4 @@
-"""Trees as arrays equal scikit-learn's; contributions add up; damaged trees are refused."""
+"""Trees as arrays equal scikit-learn's; contributions add up; damaged trees are rejected."""
 
 from copy import deepcopy
 from functools import cache
@@ -17,18 +17,18 @@ NONE = np.empty(0, np.int64)
 
 
 def table(rows: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows with missing values, some of which tell, and a column that is constant; outcomes and weights."""
+    """Return rows with missing values, some informative, and a constant column; outcomes and weights."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, 6)).astype(np.float32)
     y = (x[:, 0] + x[:, 1] ** 2 + rng.normal(size=rows) > 0.7).astype(int)
     x[rng.random(rows) < 0.3, 0] = np.nan
-    x[(rng.random(rows) < 0.5) & (y == 1), 2] = np.nan  # missing itself tells
+    x[(rng.random(rows) < 0.5) & (y == 1), 2] = np.nan  # missingness is informative
     x[:, 3], x[:, 4] = np.round(x[:, 3]), 1.0
     return x, y, rng.uniform(0.1, 1, rows)
 
 
 def grown(trees: int = 40, **settings: Any) -> tuple[PairTrees, Any, np.ndarray]:
-    """Return trees of scikit-learn as arrays, their own model, and the rows; grown once for equal settings."""
+    """Return trees of scikit-learn as arrays, their model, and the rows; trained once for equal settings."""
     mine, model, x = _grown(trees, **settings)
     return deepcopy(mine), model, x
 
@@ -43,7 +43,7 @@ def _grown(trees: int, **settings: Any) -> tuple[PairTrees, Any, np.ndarray]:
     return mine, model, x
 
 
-def test_scores_are_those_of_scikit_learn() -> None:
+def test_scores_equal_scikit_learns() -> None:
     mine, model, x = grown()
     other = np.concatenate([x, table(500, 1)[0], np.full((1, 6), np.nan, np.float32)])
     for rows in (other, other[:1], other[5:70], other.astype(np.float64)):
@@ -58,7 +58,7 @@ def test_trees_of_one_leaf() -> None:
     assert not mine.importances().any()
 
 
-def test_contributions_add_up_and_go_to_what_was_split_on() -> None:
+def test_contributions_add_up_and_belong_to_the_split_features() -> None:
     mine, _, x = grown()
     forest = mine.forest
     parts, rest = forest.contributions(x[:200])
@@ -71,7 +71,7 @@ def test_contributions_add_up_and_go_to_what_was_split_on() -> None:
     assert share[:3].sum() > 0.8
 
 
-def test_contributions_of_one_split_by_hand() -> None:
+def test_contributions_of_one_split_equal_a_manual_computation() -> None:
     """A stump: the expected value is the mean of its leaves by their counts."""
     mine, _, x = grown(trees=1, max_leaf_nodes=2)
     forest = mine.forest
@@ -85,13 +85,13 @@ def test_contributions_of_one_split_by_hand() -> None:
     assert not np.delete(parts, column, 1).any()
 
 
-def test_weights_come_back_from_a_checkpoint() -> None:
+def test_weights_round_trip_through_a_checkpoint() -> None:
     mine, _, x = grown()
     other = PairTrees(mine.config, 6, NONE)
     assert not other.forest.scores(x).any()
     other.load_state_dict(mine.state_dict())
     assert np.array_equal(other.forest.scores(x), mine.forest.scores(x))
-    assert other.half().to(torch.float16).value.dtype == torch.float64  # no device and no precision rounds trees
+    assert other.half().to(torch.float16).value.dtype == torch.float64  # trees do not depend on device and precision
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_weights_come_back_from_a_checkpoint() -> None:
         ("size", (42,), 5),
     ],
 )
-def test_damaged_trees_are_refused(name: str, place: tuple[int, ...], value: int) -> None:
+def test_damaged_trees_are_rejected(name: str, place: tuple[int, ...], value: int) -> None:
     mine, _, _ = grown()
     damaged = {key: tensor.clone() for key, tensor in mine.state_dict().items()}
     damaged[name][place] = value
@@ -119,6 +119,6 @@ def test_damaged_trees_are_refused(name: str, place: tuple[int, ...], value: int
 @pytest.mark.parametrize(
     ("setting", "value"), [("num_trees", 0), ("max_leaves", 1), ("learning_rate", 0.0), ("l2", -1.0)]
 )
-def test_settings_that_cannot_work(setting: str, value: float) -> None:
+def test_invalid_tree_settings_are_rejected(setting: str, value: float) -> None:
     with pytest.raises(ConfigError, match=setting):
         PairTrees.Config(**{setting: value})

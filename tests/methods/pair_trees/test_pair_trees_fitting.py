@@ -1,4 +1,4 @@
-"""Training of trees: negatives of both kinds, columns that no tree may use, any number of threads."""
+"""Training of trees: negatives of both kinds, excluded columns, any number of threads."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ SMALL = PairTrees.Config(num_trees=10, min_leaf=10)
 
 
 class Ends:
-    """Reads nothing but who is asked about, and when."""
+    """Its features are the pair and the query time."""
 
     store = None
 
@@ -57,13 +57,13 @@ def test_the_table_has_the_latest_events_and_negatives_of_both_kinds() -> None:
     np.testing.assert_array_equal(x[:100], np.stack([stream.src[rows], stream.dst[rows], stream.t[rows]], 1))
     np.testing.assert_array_equal(x[:, 2], np.tile(stream.t[rows], 4))  # negatives at the events' own times
     first, second, historical = x[100:200], x[200:300], x[300:]
-    assert (first[:, 1] != second[:, 1]).mean() > 0.5  # each has its own draw
+    assert (first[:, 1] != second[:, 1]).mean() > 0.5  # each has its own negatives
     began = {(u, v): t for u, v, t in zip(stream.src[::-1], stream.dst[::-1], stream.t[::-1], strict=True)}
     assert np.mean([began.get((u, v), np.inf) < t for u, v, t in historical.tolist()]) > 0.7
 
 
-def test_pairs_are_drawn_before_any_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large mapped stream either takes gigabytes."""
+def test_pairs_are_drawn_before_features_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a large mapped stream, either needs gigabytes."""
     calls: list[str] = []
     draw, read = method.draw_negatives, Ends.pairs
     monkeypatch.setattr(method, "draw_negatives", lambda *a, **k: (calls.append("draw"), draw(*a, **k))[1])
@@ -73,7 +73,7 @@ def test_pairs_are_drawn_before_any_is_looked_up(monkeypatch: pytest.MonkeyPatch
     assert calls == ["draw"] * 4 + ["read"] * 5
 
 
-def test_without_pairs_that_met_the_other_negatives_are_left() -> None:
+def test_without_repeat_pairs_only_random_negatives_remain() -> None:
     stream = EventStream(src=np.zeros(60, np.int64), dst=np.ones(60, np.int64), t=np.arange(60), num_nodes=3)
     split = chronological_split(stream)
     x, y = training_table(stream, split, Ends(), seed=0, max_events=100, random=2, historical=1)
@@ -84,13 +84,13 @@ def test_without_pairs_that_met_the_other_negatives_are_left() -> None:
 
 
 def test_scores_are_log_odds_against_one_negative() -> None:
-    """However many negatives an event has."""
+    """For any number of negatives per event."""
     x = np.random.default_rng(2).normal(size=(1200, 1)).astype(np.float32)
     model = fitted(x, np.repeat([1, 0], [200, 1000]))
     assert abs(model.forest.scores(x).mean()) < 0.4  # ln 5 = 1.6 otherwise
 
 
-def test_no_tree_uses_a_column_that_is_left_out_or_never_known() -> None:
+def test_no_tree_uses_an_excluded_or_missing_column() -> None:
     x, y = table()
     x[:, 3] = np.nan
     share = fitted(x, y, excluded=(0,)).importances()
@@ -100,7 +100,7 @@ def test_no_tree_uses_a_column_that_is_left_out_or_never_known() -> None:
     assert not fitted(lost, np.repeat([1, 0], 30)).importances().any()
 
 
-def test_threads_do_not_matter() -> None:
+def test_threads_do_not_change_trees() -> None:
     x, y = table()
     found = []
     for count in (1, 2):
@@ -109,8 +109,8 @@ def test_threads_do_not_matter() -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=F64)
 
 
-def test_of_standardised_features_the_first_are_looked_at() -> None:
-    """Whatever the rounding of their deviations, which differs from one training split to the next."""
+def test_only_the_first_standardised_features_are_used() -> None:
+    """The selection must not depend on rounding of their deviations, which differs between training splits."""
     x = np.random.default_rng(0).gamma(1.0, size=(5000, 12))
     x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
     x[:, 9] *= 2

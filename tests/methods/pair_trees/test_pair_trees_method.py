@@ -1,4 +1,4 @@
-"""`pair-trees` as a method: trained, evaluated, followed live, explained; the same whatever is not to matter."""
+"""`pair-trees` as a method: training, evaluation, live scores, explanations, and invariances."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ SMALL = {
 
 
 def events(count: int = 1200, seed: int = 0, **more: Any) -> EventStream:
-    """Return events in which pairs meet again soon, with ties and times of 60 units."""
+    """Return events with soon repeated pairs, with ties and times in steps of 60 units."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, 12, count), 12 + rng.integers(0, 12, count)
     for i in range(20, count):
@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.slow
-def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_path: Path) -> None:
+def test_outperforms_recency_on_learnable_streams(run: Run, tmp_path: Path) -> None:
     baseline = fit("recency", events(), out=tmp_path / "baseline", config={"loop.progress": False})
     for name in ("average_precision", "historical_average_precision", "inductive_average_precision"):
         assert run.metrics["test"][name] > baseline.metrics["test"][name] - 0.01
@@ -71,26 +71,26 @@ def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_pat
 
 
 @pytest.mark.slow
-def test_what_others_alike_did_tells_of_pairs_that_never_met(tmp_path: Path) -> None:
-    """Between two kinds of nodes no two ends share a partner; without paths of three events this is 0.57."""
+def test_similar_nodes_are_informative_of_new_pairs(tmp_path: Path) -> None:
+    """In a bipartite stream no source and destination share partners; without paths of three events this is 0.57."""
     rng, people, pages, groups = np.random.default_rng(0), 120, 60, 6
     src = rng.integers(0, people, 1500)
     dst = people + groups * rng.integers(0, pages // groups, 1500) + src % groups
     stream = EventStream(src=src, dst=dst, t=10 * np.arange(1500), num_nodes=people + pages)
     run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.strategies": ["random"]})
     u, v = np.divmod(np.arange(people * pages), pages)
-    met = np.zeros((people, pages), bool)
-    met[src, dst - people] = True
-    u, v = u[~met[u, v]], v[~met[u, v]]
-    alike = u % groups == v % groups
-    assert 300 < alike.sum() < 400
+    seen = np.zeros((people, pages), bool)
+    seen[src, dst - people] = True
+    u, v = u[~seen[u, v]], v[~seen[u, v]]
+    same_group = u % groups == v % groups
+    assert 300 < same_group.sum() < 400
     score = run.score(list(zip(u.tolist(), (people + v).tolist())))["score"].to_numpy()
-    assert roc_auc(alike, score) > 0.95
+    assert roc_auc(same_group, score) > 0.95
 
 
 @pytest.mark.slow
-def test_what_others_did_next_tells_who_is_next(tmp_path: Path) -> None:
-    """Songs follow each other as on a record, three times in four; without moves a quarter of them is told."""
+def test_next_moves_of_others_predict_the_next_destination(tmp_path: Path) -> None:
+    """Songs follow each other as on a record, three times in four; without moves a quarter of them is predicted."""
     rng, people, songs, count = np.random.default_rng(0), 60, 20, 1_800
     after, src, dst = rng.permutation(songs), rng.integers(0, people, count), rng.integers(0, songs, count)
     last = rng.integers(0, songs, people)
@@ -98,12 +98,12 @@ def test_what_others_did_next_tells_who_is_next(tmp_path: Path) -> None:
         dst[i] = last[person] = after[last[person]] if rng.random() < 0.75 else dst[i]
     stream = EventStream(src=src, dst=people + dst, t=10 * np.arange(count), num_nodes=people + songs)
     run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.strategies": ["random"]})
-    asked = [(person, people + song) for person in range(people) for song in range(songs)]
-    first = run.score(asked)["score"].to_numpy().reshape(people, songs).argmax(1)
+    pairs = [(person, people + song) for person in range(people) for song in range(songs)]
+    first = run.score(pairs)["score"].to_numpy().reshape(people, songs).argmax(1)
     assert (first == after[last]).mean() > 0.9
 
 
-def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None:
+def test_the_run_folder_contains_settings_and_feature_importance(run: Run) -> None:
     (row,) = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     assert run.best_epoch == row["epoch"] == 30
     assert run.metrics["val"]["average_precision"] == pytest.approx(row["val_average_precision"], abs=F64)
@@ -117,7 +117,7 @@ def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None
 
 
 @pytest.mark.slow
-def test_equal_seeds_give_equal_bits_and_threads_do_not_matter(run: Run, tmp_path: Path) -> None:
+def test_equal_seeds_are_bit_identical_for_any_number_of_threads(run: Run, tmp_path: Path) -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=3):
@@ -128,14 +128,14 @@ def test_equal_seeds_give_equal_bits_and_threads_do_not_matter(run: Run, tmp_pat
             assert torch.equal(tensor, b.model.state_dict()[name]), name
 
 
-def test_evaluate_and_predict_are_what_training_saw(run: Run) -> None:
+def test_evaluate_and_predict_agree_with_training(run: Run) -> None:
     assert evaluate(run.path, data=events()) == run.metrics["test"]
     table = predict(run.path, data=events(), split="test")
     assert len(table) == run.metrics["test"].get("num_events", len(table))
     assert table.score.between(0, 1).all()
 
 
-def test_the_unit_of_time_changes_no_score(run: Run, tmp_path: Path) -> None:
+def test_the_time_unit_changes_no_score(run: Run, tmp_path: Path) -> None:
     fine = events().with_(t=events().t * 10**9, time_unit="ns")
     other = fit("pair-trees", fine, out=tmp_path / "ns", config=SMALL)
     assert other.metrics["test"] == pytest.approx(run.metrics["test"], abs=F64)
@@ -145,8 +145,8 @@ def test_the_unit_of_time_changes_no_score(run: Run, tmp_path: Path) -> None:
         np.testing.assert_allclose(task.scorer_over(fine).score(u, v, t * 10**9), expected, rtol=F64)
 
 
-def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
-    """One call, many calls and one scorer over all events: the same bits."""
+def test_later_events_in_any_cut(run: Run, tmp_path: Path) -> None:
+    """One call, many calls and one scorer over all events are bit-identical."""
     whole = events(1300)
     own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
@@ -174,8 +174,8 @@ def test_no_event_at_or_after_a_time_changes_a_score(run: Run) -> None:
         assert check_leak(task.scorer_over, events(), times=4, queries=40).scores > 0
 
 
-def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: Path) -> None:
-    """Trees follow from training alone, and its features from training events alone."""
+def test_future_events_do_not_change_training(run: Run, tmp_path: Path) -> None:
+    """Trees depend only on training, and their features only on training events."""
     other, first = events(), len(events()) * 85 // 100 + 20
     rng = np.random.default_rng(9)
     src, dst = other.src.copy(), other.dst.copy()
@@ -189,10 +189,10 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
         few = {"seed": 0, "max_events": 10**6, "random": 1, "historical": 1}
         found, _ = training_table(a.stream, split, known, **few)
         expected, _ = training_table(a.stream, split, whole, **few)
-        assert np.array_equal(found, expected, equal_nan=True)  # training ends first: the whole tells no more
+        assert np.array_equal(found, expected, equal_nan=True)  # training ends first: the full stream adds nothing
 
 
-def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
+def test_explain_returns_the_contribution_of_each_feature(run: Run, tmp_path: Path) -> None:
     own = events()
     found = explain(run.path, 3, 15, own.t[-1], data=own, out=tmp_path / "why.csv", plot=tmp_path / "why.png")
     assert (np.diff(found.features.contribution.abs()) <= 0).all()
@@ -206,20 +206,20 @@ def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "why.png").stat().st_size > 1000
 
 
-def test_settings_that_cannot_work() -> None:
+def test_invalid_pair_tree_settings_are_rejected() -> None:
     for setting, value in (("historical", -1), ("random", 0), ("model.learning_rate", 2)):
         with pytest.raises(ConfigError, match=setting.rpartition(".")[2]):
             fit("pair-trees", events(), config={setting: value})
 
 
 @pytest.mark.slow
-def test_damaged_trees_are_refused_by_file_or_give_probabilities(run: Run, tmp_path: Path) -> None:
-    """Never a walk out of an array: bits are turned over in every tensor of the weights."""
+def test_damaged_trees_are_rejected_or_give_probabilities(run: Run, tmp_path: Path) -> None:
+    """Flipped bits in every tensor of the weights never cause an access outside an array."""
     bad, rng, refused = tmp_path / "bad", np.random.default_rng(0), []
     copytree(run.path, bad)
     weights = load_file(run.path / "model.safetensors")
     with safe_open(run.path / "model.safetensors", "pt") as file:
-        header = {key: text for key, text in file.metadata().items() if key != "crc32"}  # as of version 0.1.0
+        header = {key: text for key, text in file.metadata().items() if key != "crc32"}  # without a checksum
     for name in sorted(weights) * 3:
         spoilt = dict(weights)
         flat = weights[name].clone().view(torch.uint8).reshape(-1)
@@ -250,8 +250,8 @@ def test_from_a_table_by_the_command_line(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.slow
-def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
-    """One pair alone: no historical pair can be drawn; and ties throughout."""
+def test_tiny_streams_train(tmp_path: Path) -> None:
+    """A single pair: no historical pair can be drawn; and ties throughout."""
     one = EventStream(src=np.zeros(60, np.int64), dst=np.ones(60, np.int64), t=np.arange(60), num_nodes=4)
     tied = events(300).with_(t=events(300).t // 1500)
     for i, own in enumerate((one.with_(dst=1 + np.arange(60) % 2), tied)):
@@ -261,7 +261,7 @@ def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
         assert 0 <= found.metrics["test"]["average_precision"] <= 1
 
 
-def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
+def test_the_baseline_equals_the_run(tmp_path: Path) -> None:
     own, settings = events(1600), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
     run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.logger": "none"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})

@@ -1,4 +1,4 @@
-"""Trees over events with relations use them, whatever their numbers; one relation is none."""
+"""Trees use relations of events, for any numbering; a single relation changes nothing."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def trained(stream: EventStream, home: Path) -> PairTreesTask:
     return task
 
 
-def test_relations_decide_the_target(orders: EventStream, tmp_path: Path) -> None:
+def test_relations_determine_the_target(orders: EventStream, tmp_path: Path) -> None:
     plain = orders.with_(relation=None, relation_names=())
     typed, untyped = trained(orders, tmp_path / "a"), trained(plain, tmp_path / "b")
     many = {("test", "ranking"): one_against_many(orders, typed.split, "test", num_negatives=30)}
@@ -47,7 +47,7 @@ def test_relations_decide_the_target(orders: EventStream, tmp_path: Path) -> Non
     assert np.array_equal(again.score(*other.pairs(rows)), typed.scorer("test").score(*orders.pairs(rows)))
 
 
-def test_one_relation_trains_the_trees_of_none(orders: EventStream, tmp_path: Path) -> None:
+def test_a_single_relation_trains_the_trees_of_an_untyped_stream(orders: EventStream, tmp_path: Path) -> None:
     plain = orders.with_(relation=None, relation_names=(), node_type=None, node_type_names=())
     one = plain.with_(relation=np.zeros(len(plain), np.int32))
     scorers = [trained(stream, tmp_path / str(k)).scorer("test") for k, stream in enumerate((plain, one))]
@@ -56,15 +56,19 @@ def test_one_relation_trains_the_trees_of_none(orders: EventStream, tmp_path: Pa
 
 
 def test_features_of_a_relation_are_those_of_its_own_events(orders: EventStream, tmp_path: Path) -> None:
-    """Ages and counts of a pair in a relation are what they would be if only its events were there."""
+    """Ages and counts of a pair in a relation equal those of a stream with only its events."""
     task = trained(orders, tmp_path)
     features, rows = task.features.features_for("test"), np.arange(1_500, 2_000)
     names, found = features.names, features.pairs(*orders.pairs(rows))
     for r in range(5):
         mine = rows[orders.relation[rows] == r]
-        alone = np.flatnonzero(orders.relation == r)
+        selected = np.flatnonzero(orders.relation == r)
         only = EventStream(
-            src=orders.src[alone], dst=orders.dst[alone], t=orders.t[alone], num_nodes=orders.num_nodes, time_unit="s"
+            src=orders.src[selected],
+            dst=orders.dst[selected],
+            t=orders.t[selected],
+            num_nodes=orders.num_nodes,
+            time_unit="s",
         )
         expected = trained_features(only, task).pairs(*orders.pairs(mine)[:3])
         for typed, untyped in (

@@ -1,4 +1,4 @@
-"""Settings that suit a stream: from training events alone, encodings tell gaps apart, what is given wins."""
+"""Automatic settings of streams: from training events only, distinguishable time deltas, given values win."""
 
 import json
 import re
@@ -25,7 +25,7 @@ METHODS = ("ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer")
 
 
 def made(count: int = 600, unit: float = 1.0, seed: int = 0) -> EventStream:
-    """Bursts: gaps over five decades."""
+    """Bursts: time deltas over five decades."""
     rng = np.random.default_rng(seed)
     t = np.cumsum(np.round(10 ** rng.uniform(0, 5, count)))
     return EventStream(src=rng.integers(0, 9, count), dst=9 + rng.integers(0, 9, count), t=t * unit)
@@ -37,13 +37,13 @@ def settled(method: str, stream: EventStream, **given):
     return resolve_config(chosen, parse, record=stream)[0]
 
 
-def suited(method: str, stream: EventStream, **given: Any) -> Mapping[str, Any]:
-    """Return what suits a stream if a configuration has these fields."""
+def automatic_settings(method: str, stream: EventStream, **given: Any) -> Mapping[str, Any]:
+    """Return the automatic settings of a stream for a configuration with these fields."""
     chosen = get_method(method)
     return chosen.auto_config(stream, chosen.config(data="memory:toy", **given), ())  # type: ignore[misc]
 
 
-def test_every_encoding_of_gaps_tells_them_apart():
+def test_every_time_encoding_distinguishes_time_deltas():
     stream = made()
     config = settled("ctdg-ssm", stream)
     clock = Clock.fit(stream.t[:420], stream.time_unit)
@@ -54,17 +54,17 @@ def test_every_encoding_of_gaps_tells_them_apart():
     for encoding in (model.gap_in, model.readout.gap):
         assert encoding(torch.from_numpy(gaps).float()).std(0).min() > 0.03
     before = TimeEncoding.between(16, 1e-3, 1.0, learn=False)(torch.from_numpy(gaps).float()).std(0)
-    assert (before < 0.03).sum() >= 4  # as it was: columns that hardly move
+    assert (before < 0.03).sum() >= 4  # default: nearly constant columns
 
 
-def test_frequencies_do_not_depend_on_the_files_unit_nor_on_what_is_held_back():
+def test_frequencies_depend_neither_on_the_unit_nor_on_held_out_events():
     stream = made()
-    own, other = (suited("ctdg-ssm", one) for one in (stream, made(unit=1e3)))
+    own, other = (automatic_settings("ctdg-ssm", one) for one in (stream, made(unit=1e3)))
     assert own["model.min_frequency"] == pytest.approx(other["model.min_frequency"])
     t = np.concatenate([stream.t[:420], stream.t[420:] + 10 ** np.arange(180).clip(max=9)])
     later = EventStream(src=stream.src, dst=np.append(stream.dst[:420], np.full(180, 9)), t=np.sort(t))
     for method in METHODS:
-        assert suited(method, later) == suited(method, stream)
+        assert automatic_settings(method, later) == automatic_settings(method, stream)
 
 
 def test_bounds_of_frequencies():
@@ -78,13 +78,13 @@ def test_bounds_of_frequencies():
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer"])
-def test_what_is_given_wins(method):
+def test_given_settings_win(method):
     given = settled(method, made(), **{"loop.optim.lr": 0.5, "loop.epochs": 7, "batch_size": 33})
     assert (given.loop.optim.lr, given.loop.epochs, given.batch_size) == (0.5, 7, 33)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_plain_settings_are_the_papers(method):
+def test_default_settings_are_the_papers(method):
     plain = get_method(method).config(data="memory:toy")
     assert plain.loop.epochs == (200 if method == "ctdg-ssm" else 100)
     np.testing.assert_array_equal(plain.negatives.mixture.shares(), [1, 0, 0, 0])
@@ -96,7 +96,7 @@ def test_plain_settings_are_the_papers(method):
     [{"model.order": 0}, {"model.time_dim": 0}, {"model.static": "none"}],
     ids=str,
 )
-def test_suited_settings_never_stand_beside_what_makes_them_idle(given):
+def test_automatic_settings_are_never_idle(given):
     config = settled("ctdg-ssm", made(), **given)
     assert config.model.order == given.get("model.order", 1)
 
@@ -107,20 +107,20 @@ def test_longer_streams_get_fewer_epochs(method):
         ends = np.random.default_rng(0).integers(0, 50, (2, count))
         return EventStream(src=ends[0], dst=50 + ends[1], t=np.arange(count))
 
-    few, many = (suited(method, long(count)) for count in (500, 60_000))
+    few, many = (automatic_settings(method, long(count)) for count in (500, 60_000))
     assert few["loop.epochs"] > many["loop.epochs"] >= 2
     assert few["batch_size"] < many["batch_size"]
 
 
-def test_sequences_keep_the_critical_start_and_nodes_see_no_pairs():
+def test_automatic_settings_of_sequences_and_nodes():
     assert get_method("ctdg-ssm-sequences").config(data="path-sequences").model.filter_init == "critical"
     stream = made().with_(labels=np.arange(600) % 2)
     nodes = settled("ctdg-ssm-nodes", stream)
     assert (nodes.model.filter_init, nodes.model.pair_dim, nodes.model.node_time_deltas) == (1.0, 0, False)
 
 
-def test_what_only_a_suited_setting_allows_can_be_given_alone():
-    """Static vectors have a size where there are some: those are suited, and no default."""
+def test_a_setting_that_needs_an_automatic_one_can_be_given_without_it():
+    """The size of static vectors needs static vectors, which are an automatic setting and not a default."""
     config = settled("ctdg-ssm", made(), **{"model.static_dim": 16})
     assert (config.model.static, config.model.static_dim) == ("random", 16)
     with pytest.raises(ConfigError, match="static_dim"):
@@ -131,7 +131,7 @@ def test_what_only_a_suited_setting_allows_can_be_given_alone():
         resolve_config(chosen, parse, record=made(), auto=False)
 
 
-def test_nothing_is_suited_if_that_is_asked():
+def test_no_setting_is_automatic_on_request():
     chosen = get_method("ctdg-ssm")
     parse = parse_given(chosen, {"data": "memory:toy", "batch_size": 50})
     found = resolve_config(chosen, parse, record=made(), auto=False)[0]
@@ -140,8 +140,10 @@ def test_nothing_is_suited_if_that_is_asked():
 
 @pytest.mark.parametrize("method", sorted(name for name in MODULES if get_method(name).data == "events"))
 def test_automatic_settings_add_no_inputs_and_no_layers(method):
-    """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
-    chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
+    """A method's name means the paper's network: sizes and training settings follow from the data, inputs do not."""
+    chosen = (
+        automatic_settings(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
+    )
     allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.select_by
         |model\.(dim|num_layers|dropout|min_frequency|max_frequency|filter_init|max_norm|embedding_norm|static)"""
     assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []
@@ -159,14 +161,14 @@ def test_automatic_settings_add_no_inputs_and_no_layers(method):
     ],
     ids=str,
 )
-def test_kinds_of_pairs_that_are_given_are_the_only_ones(method, given, shares):
+def test_given_strategies_are_the_only_ones(method, given, shares):
     found = settled(method, made(), **given).negatives
     np.testing.assert_allclose(found.mixture.shares(), shares, rtol=F64)
 
 
 @pytest.mark.parametrize("method", [*METHODS, "recency", "edgebank", "pair-trees"])
-def test_one_kind_of_pairs_is_chosen_by_itself(method):
-    """Methods of one table then have one figure."""
+def test_a_single_strategy_selects_the_model(method):
+    """All methods of a table then have the same metric."""
     usual = get_method(method).config(data="x").evaluation
     for kinds, choose in (
         (("random",), None),
@@ -175,10 +177,10 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
         (("random", "historical"), "mean"),
     ):
         evaluation = replace(usual, strategies=kinds)
-        assert suited(method, made(), evaluation=evaluation).get("evaluation.select_by") == choose
+        assert automatic_settings(method, made(), evaluation=evaluation).get("evaluation.select_by") == choose
 
 
-def test_a_run_keeps_the_pairs_that_suit_it(trained):
+def test_a_run_records_its_automatic_pairs(trained):
     kept = json.loads((trained("graphmixer").path / "config.json").read_text())
     assert kept["negatives"]["mixture"]["historical"] == 0.25
     noted = json.loads((trained("graphmixer").path / "data.json").read_text())["automatic"]
@@ -186,13 +188,15 @@ def test_a_run_keeps_the_pairs_that_suit_it(trained):
     assert "loop.epochs" not in noted  # given
 
 
-def test_historical_pairs_are_learned_from_where_pairs_meet_again():
+def test_historical_negatives_are_used_in_training_if_pairs_repeat():
     rng = np.random.default_rng(0)
     src, dst = np.divmod(rng.permutation(200 * 200)[:600], 200)
     never = EventStream(src=src, dst=200 + dst, t=np.arange(600))
     late = EventStream(src=np.append(src[:420], src[:180]), dst=200 + np.append(dst[:420], dst[:180]), t=np.arange(600))
     for method in METHODS:
-        shares = [suited(method, one).get("negatives.mixture.historical", 0) for one in (made(), never, late)]
-        assert shares == [HISTORICAL_SHARE, 0, 0]  # what is held back says nothing
+        shares = [
+            automatic_settings(method, one).get("negatives.mixture.historical", 0) for one in (made(), never, late)
+        ]
+        assert shares == [HISTORICAL_SHARE, 0, 0]  # held-out events are ignored
     given = {"negatives.mixture": {"random": 0.5, "historical": 0.5}}
     assert settled("dyg-mamba", never, **given).negatives.mixture.historical == 0.5

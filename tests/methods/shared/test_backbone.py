@@ -58,7 +58,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
-def test_the_backbone_stays_and_the_head_learns(
+def test_a_frozen_backbone_is_unchanged_and_the_head_trains(
     name: str, events: Path, links: Callable[[str], Path], tmp_path: Path
 ) -> None:
     own = shutil.copytree(links(name), tmp_path / "links")
@@ -73,17 +73,17 @@ def test_the_backbone_stays_and_the_head_learns(
         again = fit(f"{name}-nodes", events, out=tmp_path / "again", config=start)
         assert any(not torch.equal(after[key], value) for key, value in weights(again.path).items())
         stored = json.loads((frozen.path / "config.json").read_text())
-        assert (stored["freeze"], stored["model"]["dim"]) == (True, 6)  # as the backbone's
-    shutil.rmtree(own)  # a finished run needs the other no more
+        assert (stored["freeze"], stored["model"]["dim"]) == (True, 6)  # as in the backbone
+    shutil.rmtree(own)  # a finished run no longer needs the other one
     assert evaluate(frozen.path) == pytest.approx(frozen.metrics["test"])
     later = pd.DataFrame(
         {"source": [1, 2], "target": [12, 13], "time": [300, 301]}
-    )  # ids that stand for rows: none is new
+    )  # ids that are row numbers: none is new
     live = score_stream(frozen.path, later)["score"]
     np.testing.assert_allclose(predict(frozen.path, data=later)["score"], live, rtol=F32_SUM)
 
 
-def test_what_cannot_be_begun_from_is_refused(
+def test_incompatible_initial_weights_are_rejected(
     events: Path, links: Callable[[str], Path], trained: Callable[[str], Run], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="init"):
@@ -103,7 +103,7 @@ def test_a_backbone_that_reads_pairs_together_warns(events: Path, tmp_path: Path
         fit("dyg-mamba-nodes", events, out=tmp_path / "d", config={**LOOP, "init": str(both.path), "freeze": True})
 
 
-def test_a_backbone_gets_features_in_the_scale_that_it_was_trained_in(tmp_path: Path) -> None:
+def test_a_backbone_gets_features_in_its_training_scale(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ends, label = rng.integers(0, 10, (2, 200)), rng.integers(0, 2, 200)
     table = {

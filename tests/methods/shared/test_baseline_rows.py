@@ -1,4 +1,4 @@
-"""The baselines of sets of graphs: a linear model of sizes, degrees and features, for each target and level."""
+"""Baselines of graph sets: a linear model on sizes, degrees and features, for each target and level."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def masks() -> dict[str, np.ndarray]:
     return folds([order[:80]], [order[80:]], COUNT)
 
 
-def floors(graphs: GraphSet, y: np.ndarray, level: Any = "graph", metric: str = "auto") -> dict[str, Any]:
+def baselines_of(graphs: GraphSet, y: np.ndarray, level: Any = "graph", metric: str = "auto") -> dict[str, Any]:
     split = graphs.split(0)
     rows = split["train"] if level == "graph" else graphs.rows(split["train"])[0]
     target = make_target(y, rows if level != "edge" else graphs.edges(split["train"]), None, metric)
@@ -45,77 +45,77 @@ def floors(graphs: GraphSet, y: np.ndarray, level: Any = "graph", metric: str = 
     return graph_set_baselines(graphs, config, None, task)  # type: ignore[arg-type]
 
 
-def test_sizes_and_tags_are_seen() -> None:
+def test_sizes_and_tags_are_features() -> None:
     graphs = rings()
     sizes, tags = np.diff(graphs.offsets), np.add.reduceat(graphs.union.x[:, 0], graphs.offsets[:-1])
     for y in ((sizes > 7).astype(np.int64), (tags > 2).astype(np.int64), np.digitize(sizes, (6, 9))):
-        found = floors(graphs, y)
+        found = baselines_of(graphs, y)
         assert set(found) == {"majority", "logistic"}
         assert found["logistic"]["accuracy"] > 0.9 > found["majority"]["accuracy"]
 
 
-def test_values_have_a_mean_and_a_ridge() -> None:
+def test_regression_has_mean_and_ridge_baselines() -> None:
     graphs = rings()
     y = (2.5 * np.diff(graphs.offsets) + 7).astype(np.float32)
     y[::7] = np.nan
-    found = floors(graphs, y)
+    found = baselines_of(graphs, y)
     assert set(found) == {"mean", "median", "ridge"}
     assert found["ridge"]["mae"] < 0.3 < 3 < found["mean"]["mae"]
-    both = floors(graphs, np.stack([y, -y], 1))
+    both = baselines_of(graphs, np.stack([y, -y], 1))
     assert both["ridge"]["mae"] < 0.3
 
 
-def test_labels_with_gaps_and_one_that_never_changes() -> None:
+def test_labels_with_missing_values_and_a_constant_label() -> None:
     graphs = rings()
     y = np.stack([np.diff(graphs.offsets) > 7, np.ones(COUNT)], 1).astype(np.float32)
     y[::5, 0] = np.nan
-    found = floors(graphs, y)
+    found = baselines_of(graphs, y)
     assert found["logistic"]["average_precision"] > 0.95
 
 
 @pytest.mark.parametrize("level", ["node", "edge"])
-def test_nodes_and_edges_are_described_too(level: str) -> None:
+def test_baselines_of_nodes_and_edges(level: str) -> None:
     graphs = rings()
     big = (np.diff(graphs.offsets) > 7)[graphs.graph_of]
     y = (big if level == "node" else big[graphs.union.edge_index()[0]]).astype(np.int64)
-    assert floors(graphs, y, level)["logistic"]["accuracy"] > 0.9
+    assert baselines_of(graphs, y, level)["logistic"]["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("level", ["graph", "node", "edge"])
-def test_a_description_is_a_graphs_own(level: str) -> None:
-    """Other graphs beside it, and its place among them, change nothing."""
+def test_features_of_a_graph_do_not_depend_on_the_set(level: str) -> None:
+    """Neither other graphs of the set nor its position among them matter."""
     graphs = rings()
     attr = np.random.default_rng(3).normal(size=(graphs.union.num_edges, 2)).astype(np.float32)
     graphs = GraphSet(union=graphs.union.with_(edge_attr=attr), offsets=graphs.offsets)
     first, bound = graphs.offsets[1], graphs.union.indptr[graphs.offsets[1]]
-    alone = GraphSet(
+    single = GraphSet(
         union=Graph(
             indptr=graphs.union.indptr[: first + 1], indices=graphs.union.indices[:bound], x=graphs.union.x[:first],
             edge_attr=attr[:bound],
         ),
         offsets=graphs.offsets[:2],
     )  # fmt: skip
-    own = summary_features(alone, level)
+    own = summary_features(single, level)
     np.testing.assert_allclose(summary_features(graphs, level)[: len(own)], own, rtol=F64)
 
 
-def test_one_class_and_unknown_targets_are_no_error() -> None:
+def test_one_class_and_unknown_targets_are_accepted() -> None:
     graphs, y = rings(), np.zeros(COUNT, np.int64)
-    assert floors(graphs, y, metric="accuracy")["logistic"]["accuracy"] == 1.0
+    assert baselines_of(graphs, y, metric="accuracy")["logistic"]["accuracy"] == 1.0
     y[graphs.split(0)["train"]] = -1
-    assert set(floors(graphs, y, metric="accuracy")) == {"majority"}
+    assert set(baselines_of(graphs, y, metric="accuracy")) == {"majority"}
 
 
-def test_what_would_take_too_much_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_that_need_too_much_memory_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = rings()
     y = (np.diff(graphs.offsets) > 7).astype(np.int64)
     monkeypatch.setattr(baselines, "MAX_CELLS", 7 * graphs.num_nodes - 1)
-    assert set(floors(graphs, y)) == {"majority"}
+    assert set(baselines_of(graphs, y)) == {"majority"}
     monkeypatch.setattr(baselines, "MAX_CELLS", 7 * graphs.num_nodes)
-    assert set(floors(graphs, y)) == {"majority", "logistic"}
+    assert set(baselines_of(graphs, y)) == {"majority", "logistic"}
 
 
-def test_a_run_below_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_below_the_logistic_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graphs = rings()
     named = GraphSet(
         union=graphs.union, offsets=graphs.offsets, masks=graphs.masks, y=(np.diff(graphs.offsets) > 7).astype(np.int64)
@@ -125,20 +125,20 @@ def test_a_run_below_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run.baselines["logistic"]["accuracy"] > run.metrics["test"]["accuracy"]
 
 
-def test_constant_rows_are_the_training_rows_own() -> None:
+def test_constant_baselines_use_training_rows() -> None:
     graphs = rings()
     train, test = graphs.split(0)["train"], graphs.split(0)["test"]
     y = np.arange(COUNT, dtype=np.float32) ** 2
     y[train[:5]] = np.nan
-    found = floors(graphs, y)
+    found = baselines_of(graphs, y)
     assert found["mean"]["mae"] == pytest.approx(np.abs(y[test] - np.nanmean(y[train])).mean(), rel=1e-5)
     assert found["median"]["mae"] == pytest.approx(np.abs(y[test] - np.nanmedian(y[train])).mean(), rel=1e-5)
     classes = np.arange(COUNT) % 4 % 3
-    assert floors(graphs, classes)["majority"]["accuracy"] == pytest.approx((classes[test] == 0).mean())
+    assert baselines_of(graphs, classes)["majority"]["accuracy"] == pytest.approx((classes[test] == 0).mean())
 
 
-def test_a_target_that_no_training_row_knows_is_no_error() -> None:
+def test_a_target_missing_in_training_is_accepted() -> None:
     graphs = rings()
     y = np.stack([np.diff(graphs.offsets), np.ones(COUNT)], 1).astype(np.float32)
     y[graphs.split(0)["train"], 1] = np.nan
-    assert {"mean", "median", "ridge"} == set(floors(graphs, y))
+    assert {"mean", "median", "ridge"} == set(baselines_of(graphs, y))

@@ -1,4 +1,4 @@
-"""What methods make of a graph's edges: direction, weights, features; what they refuse; runs made before they did."""
+"""Edge data in methods: direction, weights, features; unsupported data are rejected."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ N = 60
 
 
 def graph(**carried: np.ndarray) -> Graph:
-    """Return a directed graph without self-loops or repeated edges; carried arrays have a row an edge."""
+    """Return a directed graph without self-loops or repeated edges; edge arrays have one row per edge."""
     rng = np.random.default_rng(0)
     ends = rng.integers(0, N, (240, 2))
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
@@ -51,7 +51,7 @@ def numbers(columns: int = 1, low: float = 0.5) -> np.ndarray:
 def made(
     method: str, data: Graph, folder: Path, *, trained: dict[str, Any] | None = None, batching: Any = None, **edges: Any
 ) -> Any:
-    """Return a task, the same weights every time; `trained` is what is known of a finished run."""
+    """Return a task with fixed weights; `trained` has the data facts of a finished run."""
     shared: dict[str, Any] = {"data": "x", "edges": EdgeConfig(**edges), "loop": LoopConfig(**QUICK)}
     config: Any
     if method == "nagphormer":
@@ -71,8 +71,8 @@ def outputs(task: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_hop_averages_are_powers_of_torch_geometrics_normalisation(weighted: bool, tmp_path: Path) -> None:
-    """On disk and in memory; of the reversed graph they are others."""
+def test_hop_averages_equal_powers_of_torch_geometrics_normalisation(weighted: bool, tmp_path: Path) -> None:
+    """On disk and in memory; the reversed graph gives others."""
     data = graph(**({"edge_weight": numbers()} if weighted else {}))
     weight = torch.tensor(data.edge_weight) if weighted else None
     edges, norm = gcn_norm(torch.tensor(data.edge_index()), weight, N)
@@ -108,8 +108,8 @@ def test_existing_self_loops_are_normalised_as_by_torch_geometric(undirected: bo
 
 
 @pytest.mark.parametrize("method", ["gcn", "gcnii", "nagphormer", "gat", "gin", "pna"])
-def test_what_edges_carry_is_used_and_left_out_if_asked(method: str, tmp_path: Path) -> None:
-    """Other numbers on the edges, other outputs of the same weights."""
+def test_edge_features_are_used_or_ignored_on_request(method: str, tmp_path: Path) -> None:
+    """Other edge features give other outputs with the same weights."""
     data = graph(edge_attr=numbers())
     other = data.with_(edge_attr=data.edge_attr * np.linspace(0.1, 3, data.num_edges, dtype=np.float32)[:, None])
     one, two = (outputs(made(method, one, tmp_path)) for one in (data, other))
@@ -137,7 +137,7 @@ def test_a_batch_of_all_nodes_uses_edges_as_the_full_graph_does(method: str, kin
 
 @pytest.mark.parametrize("kind", ["top", "cluster", "gas", "neighbor", "labor", "shadow"])
 @pytest.mark.parametrize("method", ["gcn", "gat"])
-def test_every_batching_computes_a_loss_with_them(method: str, kind: Any, tmp_path: Path) -> None:
+def test_every_batching_computes_a_loss_with_edge_features(method: str, kind: Any, tmp_path: Path) -> None:
     small: dict[str, Any] = {"num_clusters": 4, "clusters_per_batch": 2, "batch_size": 20}
     batching = Batching(kind=kind, top=TopConfig(refresh=2), **small)
     task = made(method, graph(edge_attr=numbers()), tmp_path, batching=batching)
@@ -146,7 +146,7 @@ def test_every_batching_computes_a_loss_with_them(method: str, kind: Any, tmp_pa
     assert all(loss.isfinite() for loss in losses)
 
 
-def test_refusals_name_method_data_and_setting(tmp_path: Path) -> None:
+def test_errors_name_method_data_and_setting(tmp_path: Path) -> None:
     several, negative = graph(edge_attr=numbers(3)), graph(edge_attr=numbers(1, -1.0))
     with pytest.raises(ConfigError, match=r"sage.*edges"):
         made("sage", several, tmp_path)
@@ -166,7 +166,7 @@ def test_refusals_name_method_data_and_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["gcn", "nagphormer"])
-def test_a_column_is_what_the_same_weights_are(method: str, tmp_path: Path) -> None:
+def test_one_edge_feature_equals_edge_weights(method: str, tmp_path: Path) -> None:
     columns = numbers(3)
     of_column = made(method, graph(edge_attr=columns), tmp_path, weight=1)
     weights = made(method, graph(edge_weight=columns[:, 1]), tmp_path)
@@ -186,7 +186,7 @@ def test_edge_features_are_scaled_if_they_are_read() -> None:
     assert "edge_attr" not in fit_scalers(data, config, edges=False)
 
 
-def test_data_with_other_edge_features_than_the_trained_are_refused(tmp_path: Path) -> None:
+def test_data_with_other_edge_features_are_rejected(tmp_path: Path) -> None:
     known = {"num_features": 4, "class_names": ["0", "1"], "edge_columns": 3}
     made("gat", graph(edge_attr=numbers(3)), tmp_path, trained=known)
     for other in (graph(edge_attr=numbers(2)), graph()):
@@ -195,7 +195,7 @@ def test_data_with_other_edge_features_than_the_trained_are_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize("method", ["gcn", "pna", "nagphormer"])
-def test_flow_turns_messages_around(method: str, tmp_path: Path) -> None:
+def test_flow_reverses_messages(method: str, tmp_path: Path) -> None:
     data = graph(edge_attr=numbers())
     forward = outputs(made(method, data, tmp_path))
     back = outputs(made(method, data.reversed(), tmp_path, flow="target_to_source"))
@@ -204,7 +204,7 @@ def test_flow_turns_messages_around(method: str, tmp_path: Path) -> None:
 
 
 def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
-    """Along 0 -> 1 -> ... a node's answer depends on the nodes before it; Psi alone, one layer, no walks."""
+    """Along 0 -> 1 -> ... a node's output depends on the nodes before it; only Psi, one layer, no walks."""
     x = np.random.default_rng(0).standard_normal((N, 4)).astype(np.float32)
     masks = {name: np.arange(N) % 3 == i for i, name in enumerate(("train", "val", "test"))}
     chain = Graph.from_edges(
@@ -227,8 +227,8 @@ def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_pna_of_a_gmn_scales_by_the_messages_that_nodes_receive(flow: str, tmp_path: Path) -> None:
-    """Everyone tells node 0, who tells nobody: N - 1 messages to one node, or one to each of the others."""
+def test_pna_of_a_gmn_scales_by_in_degrees(flow: str, tmp_path: Path) -> None:
+    """All nodes send to node 0, which sends to none: N - 1 messages to one node, or one to each of the others."""
     masks = {name: np.arange(N) % 3 == i for i, name in enumerate(("train", "val", "test"))}
     x = np.random.default_rng(0).standard_normal((N, 4)).astype(np.float32)
     edges = np.stack([np.arange(1, N), np.zeros(N - 1, np.int64)], 1)
@@ -239,6 +239,6 @@ def test_pna_of_a_gmn_scales_by_the_messages_that_nodes_receive(flow: str, tmp_p
     )  # fmt: skip
     task = build_gmn(star, config, Context(run=tmp_path, cache=tmp_path))
     received = np.bincount(task.source.prepared.adjacency.edge_index()[1].numpy(), minlength=N)
-    held = [float(value) for name, value in task.model.state_dict().items() if name.endswith("avg_deg_log")]
-    assert len(held) == 1
-    assert held[0] == pytest.approx(np.log(received + 1.0).mean(), rel=F32_TIGHT)
+    buffers = [float(value) for name, value in task.model.state_dict().items() if name.endswith("avg_deg_log")]
+    assert len(buffers) == 1
+    assert buffers[0] == pytest.approx(np.log(received + 1.0).mean(), rel=F32_TIGHT)

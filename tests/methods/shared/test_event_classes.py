@@ -1,4 +1,4 @@
-"""Classes of nodes at their events: any number of them, some unknown, weighted, named; and outputs at any time."""
+"""Node classes at events: any number, unknown, weighted, named; and outputs at any time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 @ONE
-def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_three_classes_and_unknown_labels(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     run = runs[name]
     assert set(run.metrics["test"]) == {"macro_f1", "accuracy", "roc_auc"}
     assert evaluate(run.path) == pytest.approx(run.metrics["test"])
@@ -77,7 +77,7 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a run on events of two classes, 0 and 1, some unknown; its labels are in gaps.csv beside it."""
+    """Return a run on events of two classes, 0 and 1, some unknown; its labels are in gaps.csv next to it."""
     home, frame = tmp_path_factory.mktemp("binary"), table(0, 160, classes=(0, 1), known=1.0)
     unknown = np.random.default_rng(0).random(160) < 0.3
     frame["label"] = frame["label"].astype(float).where(~unknown)
@@ -85,13 +85,13 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return fit("ctdg-ssm-nodes", home / "gaps.csv", out=home / "run", config={**LOOP, **SMALL["ctdg-ssm-nodes"]})
 
 
-def test_what_is_unknown_teaches_nothing(binary: Run, tmp_path: Path) -> None:
-    """Whatever could be guessed for unknown labels, the run is that of events that move histories and ask nothing."""
+def test_unknown_labels_do_not_influence_training(binary: Run, tmp_path: Path) -> None:
+    """Events with unknown labels update the history but contribute nothing to the loss, in both notations."""
     frame = pd.read_csv(binary.path.parent / "gaps.csv")
     frame.fillna({"label": -1}).astype({"label": int}).to_csv(tmp_path / "minus.csv", index=False)
     config = {**LOOP, **SMALL["ctdg-ssm-nodes"]}
     with pytest.raises(DataError, match="-1"):
-        fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "asked", config=config)
+        fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "ambiguous", config=config)
     config["read.unlabeled_value"] = "-1"
     two = fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "minus", config=config)
     assert binary.metrics == two.metrics
@@ -101,7 +101,7 @@ def test_what_is_unknown_teaches_nothing(binary: Run, tmp_path: Path) -> None:
     assert list(binary.predict()) == ["node", "t", "score", "label"]
 
 
-def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
+def test_numeric_classes_keep_their_names(tmp_path: Path) -> None:
     frame = table(0, 160, classes=(10, 20, 30), known=1.0)
     frame.to_csv(tmp_path / "own.csv", index=False)
     run = fit("ctdg-ssm-nodes", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **SMALL["ctdg-ssm-nodes"]})
@@ -112,8 +112,8 @@ def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
     with pytest.warns(HopstateWarning, match="40"):
         found = evaluate(run.path, data=frame, cold_start=True)
     with pytest.warns(HopstateWarning, match="40"):
-        told = hopstate.predict(run.path, data=frame, cold_start=True, split="test")
-    assert found["accuracy"] == pytest.approx((told["prediction"] == told["label"].astype(str)).mean())
+        predicted = hopstate.predict(run.path, data=frame, cold_start=True, split="test")
+    assert found["accuracy"] == pytest.approx((predicted["prediction"] == predicted["label"].astype(str)).mean())
 
 
 def built(labels: np.ndarray, folder: Path, **settings: Any) -> Any:
@@ -124,9 +124,9 @@ def built(labels: np.ndarray, folder: Path, **settings: Any) -> Any:
     return method.build(stream, method.config(data="x", **settings), Context(run=folder, cache=folder))
 
 
-def test_weights_of_classes_are_of_the_training_events(tmp_path: Path) -> None:
+def test_class_weights_come_from_training_events(tmp_path: Path) -> None:
     labels = np.array([0, 0, 0, 1, 1, 2])[np.arange(160) % 6]
-    labels[140:] = 2  # of test events, which say nothing
+    labels[140:] = 2  # of test events, which are ignored
     task = built(labels, tmp_path, class_weights="balanced")
     share = np.bincount(labels[task.split.train]) / len(task.split.train)
     balanced = np.array(task.targets.target.class_weights)
@@ -154,7 +154,7 @@ def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run]) -> None:
     whole = run.node_outputs(nodes, times)
     columns = [column for column in whole if column.startswith("p_")]
     assert whole["node"].tolist() == nodes
-    assert len(np.unique(whole[columns[0]])) > 9  # node and time both count
+    assert len(np.unique(whole[columns[0]])) > 9  # node and time both matter
     some = rng.permutation(36)[:5]
     mixed = run.node_outputs(pd.DataFrame({"node": np.array(nodes)[some], "t": times[some]}))
     np.testing.assert_allclose(mixed[columns], whole[columns].to_numpy()[some], rtol=F32)
@@ -162,12 +162,12 @@ def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run]) -> None:
     np.testing.assert_allclose(run.predict(event)[columns], whole[columns][7:8], rtol=0, atol=F32_TIGHT)
 
 
-def test_outputs_of_nodes_go_on_from_a_state_and_never_back(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_node_outputs_continue_from_a_state_and_never_go_back_in_time(runs: dict[str, Run], tmp_path: Path) -> None:
     run, nodes = runs["ctdg-ssm-nodes"], [f"u{i}" for i in range(9)]
     with pytest.raises(TimeOrderError, match="row 1"):
         run.node_outputs(["u0", "u1"], [LAST, LAST - 1])
-    with pytest.raises(DataError, match="nobody"):
-        run.node_outputs(["nobody"], [LAST])
+    with pytest.raises(DataError, match="unknown-node"):
+        run.node_outputs(["unknown-node"], [LAST])
     score_stream(run.path, table(LAST + 5, 20), save=tmp_path / "state")
     after = hopstate.node_outputs(run.path, nodes, np.full(9, 10 * LAST), state=tmp_path / "state")
     before = run.node_outputs(nodes, np.full(9, 10 * LAST))
@@ -188,18 +188,18 @@ def test_outputs_of_nodes_go_on_from_a_state_and_never_back(runs: dict[str, Run]
     ],
     ids=["all different", "one class", "negative", "none", "none for validation"],
 )
-def test_labels_that_are_no_classes_are_refused(label: np.ndarray, named: str, tmp_path: Path) -> None:
+def test_labels_that_are_not_classes_are_rejected(label: np.ndarray, named: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=named):
         built(label, tmp_path)
 
 
-def test_runs_of_links_have_no_outputs_of_nodes(trained: Callable[[str], Run]) -> None:
+def test_link_runs_have_no_node_outputs(trained: Callable[[str], Run]) -> None:
     with pytest.raises(ConfigError, match="recency"):
         trained("recency").node_outputs(["u0"], [200])
 
 
 @ONE
-def test_baselines_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
+def test_baselines_are_class_frequencies_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
     run = runs[name]
     assert set(run.baselines) == {"majority", "last"}
     found = run.predict()

@@ -1,4 +1,4 @@
-"""Labels of other files in the classes and targets of a run: by name, whatever their order, number and sign."""
+"""Labels of other files are matched with the classes and targets of a run by name, in any order and number."""
 
 import warnings
 
@@ -20,86 +20,86 @@ def rows(values):
     return np.array(values, np.float32)
 
 
-def taken(y, names, target=ABC, *, listed=False):
+def align(y, names, target=ABC, *, listed=False):
     return align_targets(y, names, target, len(y), "later", absent_is_zero=listed)
 
 
-def test_targets_are_taken_by_name_in_any_order():
+def test_targets_are_matched_by_name_in_any_order():
     y = rows([[1, 0, NAN], [0, 1, 1]])
     for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
         names = tuple("abc"[i] for i in order)
-        np.testing.assert_array_equal(taken(y[:, list(order)], names), y)
+        np.testing.assert_array_equal(align(y[:, list(order)], names), y)
 
 
 @pytest.mark.parametrize(
     "names", [("x", "y", "z"), ("A", "B", "C"), ("a|b", "c|a", "b|c"), ("x",), ("w", "x", "y", "z")]
 )
-def test_disjoint_names_are_refused_with_both_lists(names):
+def test_disjoint_names_are_rejected_with_both_lists(names):
     y = np.ones((4, len(names)), np.float32)
     with pytest.raises(DataError, match="later") as caught:
-        taken(y, names)
+        align(y, names)
     assert all(repr(name) in str(caught.value) for name in names)
 
 
-def test_names_that_are_numbers_alone_stand_by_place():
+def test_generic_names_are_matched_by_position():
     y = rows([[1, 0, 1]])
     for names in (None, ("value_0", "value_1", "value_2")):
-        np.testing.assert_array_equal(taken(y, names), y)
+        np.testing.assert_array_equal(align(y, names), y)
     plain = Target(goal="labels", names=("value_0", "value_1", "value_2"), metrics=("micro_f1",))
-    np.testing.assert_array_equal(taken(y, ("z", "y", "x"), plain), y)
+    np.testing.assert_array_equal(align(y, ("z", "y", "x"), plain), y)
     with pytest.raises(DataError, match="later"):
-        taken(y[:, :1], None)
+        align(y[:, :1], None)
 
 
 @pytest.mark.parametrize("goal", ["labels", "values"])
-def test_a_target_that_is_absent_is_unknown_and_said(goal):
+def test_an_absent_target_is_unknown_with_a_warning(goal):
     target = Target(goal=goal, names=("a", "b", "c"), metrics=("micro_f1" if goal == "labels" else "mae",))
     with pytest.warns(HopstateWarning, match="'b'"):
-        found = taken(rows([[1, 0], [NAN, 1]]), ("c", "a"), target)
+        found = align(rows([[1, 0], [NAN, 1]]), ("c", "a"), target)
     np.testing.assert_array_equal(found, rows([[0, NAN, 1], [1, NAN, NAN]]))
 
 
-def test_a_label_that_no_cell_lists_is_not_had():
+def test_a_label_absent_from_every_cell_is_zero():
     y = rows([[1, 0], [NAN, NAN], [0, 1]])
     with pytest.warns(HopstateWarning, match="'b'"):
-        found = taken(y, ("c", "a"), listed=True)
+        found = align(y, ("c", "a"), listed=True)
     np.testing.assert_array_equal(found, rows([[0, 0, 1], [NAN, NAN, NAN], [1, 0, 0]]))
 
 
-def test_new_labels_are_said_by_name_and_number():
+def test_new_labels_have_a_warning_with_name_and_count():
     y = rows([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
     with pytest.warns(HopstateWarning, match="'d'"):
-        found = taken(y, ("a", "b", "c", "d"), listed=True)
+        found = align(y, ("a", "b", "c", "d"), listed=True)
     np.testing.assert_array_equal(found, y[:, :3])
 
 
-def test_a_complete_file_says_nothing():
+def test_a_complete_file_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        taken(rows([[1, 0, 1]]), ("c", "b", "a"), listed=True)
-        taken(np.array([1, -1, 0]), ("WWW", "KDD"), VENUES)
+        align(rows([[1, 0, 1]]), ("c", "b", "a"), listed=True)
+        align(np.array([1, -1, 0]), ("WWW", "KDD"), VENUES)
 
 
-def test_new_classes_count_as_wrong_and_are_said():
+def test_new_classes_count_as_errors_with_a_warning():
     with pytest.warns(HopstateWarning, match="ICML"):
-        found = taken(np.array([0, 1, 2, 1, -1]), ("WWW", "ICML", "KDD"), VENUES)
+        found = align(np.array([0, 1, 2, 1, -1]), ("WWW", "ICML", "KDD"), VENUES)
     np.testing.assert_array_equal(found, [1, 2, 0, 2, -1])
 
 
 @pytest.mark.parametrize("names", [("ICML", "VLDB"), None])
-def test_classes_that_are_all_new_are_refused_with_both_lists(names):
+def test_entirely_new_classes_are_rejected_with_both_lists(names):
     with pytest.raises(DataError, match=r"KDD.*WWW") as caught:
-        taken(np.array([0, 1, 1, -1]), names, VENUES)
+        align(np.array([0, 1, 1, -1]), names, VENUES)
     assert "'ICML'" in str(caught.value) if names else "'0'" in str(caught.value)
 
 
-def test_rows_without_any_class_are_no_mistake():
-    np.testing.assert_array_equal(taken(np.array([-1, -1]), ("ICML",), VENUES), [-1, -1])
+def test_rows_without_any_class_are_accepted():
+    np.testing.assert_array_equal(align(np.array([-1, -1]), ("ICML",), VENUES), [-1, -1])
 
 
-def test_amounts_are_no_labels_of_0_and_1():
+def test_regression_values_are_not_labels_of_0_and_1():
     with pytest.raises(DataError, match="5"):
-        taken(rows([[1, 0, 5]]), ("a", "b", "c"))
+        align(rows([[1, 0, 5]]), ("a", "b", "c"))
 
 
 # ---- from files --------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ TOPICS = ["a", "b", "c", "a;b", "b;c", "a;c"]
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
-    """Return a run on labels of cells, its edges, features and labels."""
+    """Return a run on multilabel cells, its edges, features and labels."""
     rng = np.random.default_rng(0)
     kind = rng.integers(0, len(TOPICS), 60)
     edges = pd.DataFrame(rng.integers(0, 60, (120, 2)), columns=["source", "target"])
@@ -121,29 +121,29 @@ def several(tmp_path_factory):
     return run, edges, features, labels
 
 
-def judged(several, labels):
+def predict_labels(several, labels):
     run, edges, features, _ = several
     return run.predict(edges, read={"features": features, "labels": labels}).filter(like="label_")
 
 
-def test_the_sign_between_labels_changes_nothing(several):
+def test_the_label_separator_does_not_matter(several):
     labels = several[3]
-    own = judged(several, labels)
-    other = judged(several, labels.assign(topic=labels["topic"].str.replace(";", "|")))
+    own = predict_labels(several, labels)
+    other = predict_labels(several, labels.assign(topic=labels["topic"].str.replace(";", "|")))
     pd.testing.assert_frame_equal(own, other)
     with pytest.raises(DataError, match="'a', 'b', 'c'"):
-        judged(several, labels.assign(topic=labels["topic"].str.replace(";", "~").map("{}~z".format)))
+        predict_labels(several, labels.assign(topic=labels["topic"].str.replace(";", "~").map("{}~z".format)))
 
 
-def test_a_later_file_of_fewer_labels_has_zeros_and_of_more_says_so(several):
+def test_a_later_file_may_have_fewer_or_more_labels(several):
     labels = several[3]
     fewer = labels[~labels["topic"].str.contains("c")]
     with pytest.warns(HopstateWarning, match="'c'"):
-        found = judged(several, fewer)
-    own = judged(several, labels)
+        found = predict_labels(several, fewer)
+    own = predict_labels(several, labels)
     at = fewer.index
     np.testing.assert_array_equal(found.loc[at], own.loc[at])
     assert found.drop(at).isna().all(axis=None)
     with pytest.warns(HopstateWarning, match="'new'"):
-        more = judged(several, labels.assign(topic=labels["topic"] + ";new"))
+        more = predict_labels(several, labels.assign(topic=labels["topic"] + ";new"))
     pd.testing.assert_frame_equal(more, own)

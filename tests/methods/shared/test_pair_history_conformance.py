@@ -1,4 +1,4 @@
-"""The conformance suite over the four models that read a pair's own history, from times asked to logits."""
+"""The conformance suite over the four models with pair features, from query times to logits."""
 
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ def events(count: int = 120) -> EventStream:
     return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 200, count)), num_nodes=12, edge_attr=attr)
 
 
-class Asked(nn.Module):
-    """Logits (Q, 1) of pairs (Q,), (Q,) at times (Q,) after the whole stream; a memory moves by it first."""
+class PairQuery(nn.Module):
+    """Logits (Q, 1) of pairs (Q,), (Q,) at times (Q,) after the full stream, which first updates a memory."""
 
     def __init__(self, task: Any) -> None:
         super().__init__()
@@ -68,10 +68,10 @@ def test_conformance(method: str, tmp_path: Path) -> None:
     config = configured(chosen.config(data="x"), given | SMALL[method])
 
     def make() -> nn.Module:
-        asked = Asked(chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path)))
-        (head,) = (part for part in asked.modules() if isinstance(part, PairHistory))
+        module = PairQuery(chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path)))
+        (head,) = (part for part in module.modules() if isinstance(part, PairHistory))
         assert head.scale.std() > 0  # as training pairs have it
-        return asked
+        return module
 
     rng = np.random.default_rng(1)
     u, v = rng.permutation(6).repeat(2), 6 + rng.integers(0, 6, 12)

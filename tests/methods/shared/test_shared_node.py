@@ -1,4 +1,4 @@
-"""What is learned of nodes, as a user says it: amounts, classes and their weights."""
+"""Node targets as users specify them: regression, classes and class weights."""
 
 import json
 from pathlib import Path
@@ -22,14 +22,14 @@ FEATURES = pd.DataFrame({"id": np.arange(N), "a": np.linspace(-1, 1, N)})
 
 
 def built(labels: pd.DataFrame, folder: Path, config: dict | None = None, **read):
-    """Return the task that a fit with these labels and options of reading trains."""
+    """Return the task of a fit with these labels and read options."""
     graph = hopstate.read_graph(EDGES, features=FEATURES, labels=labels, **read)
     run = FullBatchRun(data="made", read=ReadOptions(**read), **(config or {}))
     return build(graph, run, Context(run=folder, cache=folder), kind="mlp")
 
 
 @pytest.mark.parametrize("columns", [["bit"], ["bit", "other"]])
-def test_amounts_of_0_and_1_are_amounts_where_that_is_said(columns, tmp_path):
+def test_regression_values_of_0_and_1_need_the_task(columns, tmp_path):
     bits = (np.arange(N) % 2).astype(float)
     labels = pd.DataFrame({"id": np.arange(N), "bit": bits, "other": 1 - bits})[["id", *columns]]
     labels.loc[3, columns[0]] = np.nan
@@ -38,7 +38,7 @@ def test_amounts_of_0_and_1_are_amounts_where_that_is_said(columns, tmp_path):
     assert task.labels.target.goal == "values"
     assert task.labels.target.metrics[0] == "mae"
     rng = np.random.default_rng(0)
-    apart = labels.assign(bit=labels["bit"] * 3 + rng.normal(size=N))  # as any other amounts
+    apart = labels.assign(bit=labels["bit"] * 3 + rng.normal(size=N))  # like any other regression target
     assert built(apart, tmp_path, task="regression", **read).labels.target.goal == "values"
     if len(columns) > 1:
         assert built(labels, tmp_path, **read).labels.target.goal == "labels"
@@ -46,8 +46,8 @@ def test_amounts_of_0_and_1_are_amounts_where_that_is_said(columns, tmp_path):
 
 @pytest.mark.parametrize("unit", [1.0, 1e-42, 1e42, 1e290])
 @pytest.mark.parametrize("start", [0.0, 1.7e9])
-def test_amounts_are_learned_and_answered_in_any_unit_from_any_start(start, unit, tmp_path):
-    small = 64.0 * np.random.default_rng(0).integers(0, 99, N)  # float32 steps by 128 at 1.7e9
+def test_regression_does_not_depend_on_unit_or_offset(start, unit, tmp_path):
+    small = 64.0 * np.random.default_rng(0).integers(0, 99, N)  # float32 has a spacing of 128 at 1.7e9
     labels = pd.DataFrame({"id": np.arange(N), "label": small, "split": "train"})
     labels.loc[30:34, "split"], labels.loc[35:, "split"], labels.loc[3, "label"] = "val", "test", np.nan
     labels.loc[3, "split"] = ""
@@ -62,14 +62,14 @@ def test_amounts_are_learned_and_answered_in_any_unit_from_any_start(start, unit
     assert np.isfinite(other.target.score(other.y, out)["mae"])
 
 
-def test_a_file_of_large_amounts_keeps_them(tmp_path):
+def test_large_regression_values_survive_saving(tmp_path):
     labels = pd.DataFrame({"id": np.arange(N), "label": 1.7e9 + np.arange(N), "more": np.arange(N) / 7})
     graph = hopstate.read_graph(EDGES, labels=labels, label_column="label,more")
     np.testing.assert_array_equal(graph.y, labels[["label", "more"]])
     graph.save(str(tmp_path / "graph"))
-    held = Graph.load(str(tmp_path / "graph"))
-    np.testing.assert_array_equal(held.y, graph.y)
-    assert held.content_hash == graph.content_hash
+    loaded = Graph.load(str(tmp_path / "graph"))
+    np.testing.assert_array_equal(loaded.y, graph.y)
+    assert loaded.content_hash == graph.content_hash
     assert hopstate.read_graph(EDGES, labels=labels, label_column="more", task="regression").y.dtype == np.float32
 
 
@@ -78,7 +78,7 @@ def classes(words: list[str]) -> pd.DataFrame:
     return pd.DataFrame({"id": np.arange(N), "label": [words[i % len(words)] for i in range(N)]})
 
 
-def test_weights_by_hand_are_of_the_classes_that_are_named(tmp_path):
+def test_given_class_weights_apply_to_the_named_classes(tmp_path):
     task = built(classes(["spam", "ham", "x=y"]), tmp_path, {"class_weights": ("x=y=0.5", "spam=4")})
     assert dict(zip(task.labels.target.names, task.labels.target.class_weights)) == {"ham": 1, "spam": 4, "x=y": 0.5}
     out, y = torch.randn(N, 3, generator=torch.Generator().manual_seed(0)).double(), torch.from_numpy(task.labels.y)
@@ -88,7 +88,7 @@ def test_weights_by_hand_are_of_the_classes_that_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("weights", "words"),
     [
         (("spm=2",), "spm"),
         (("spam=-1",), "spam=-1"),
@@ -97,12 +97,12 @@ def test_weights_by_hand_are_of_the_classes_that_are_named(tmp_path):
         (("spam=0", "ham=0"), "class_weights"),
     ],
 )
-def test_weights_that_mean_nothing_are_named(said, words, tmp_path):
+def test_invalid_class_weights_are_named(weights, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
-        built(classes(["spam", "ham"]), tmp_path, {"class_weights": said})
+        built(classes(["spam", "ham"]), tmp_path, {"class_weights": weights})
 
 
-def test_the_command_line_takes_weights():
+def test_the_command_line_accepts_class_weights():
     words = ["--data=x", "--class_weights=[spam=5, ham=1]"]
     parser = parser_of(METHODS["mlp"])
     config = parse_words(METHODS["mlp"], parser, words)[1]({})

@@ -1,4 +1,4 @@
-"""A pair's own history in the heads of all four models: in training, evaluation, live runs, questions, resumed runs."""
+"""Pair features in the heads of all four models: in training, evaluation, live runs, queries, resumed runs."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,17 +33,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "batch_size": 40},
 }
 ALL = pytest.mark.parametrize("method", SMALL)
-TWO = pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])  # the others read histories as dyg-mamba does
+TWO = pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])  # the other methods read histories like dyg-mamba
 
 
 def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s", deletes: bool = False) -> EventStream:
-    """Return events among twenty nodes, with ties; of a stream with deletions the last event of each pair goes."""
+    """Return events among twenty nodes, with ties; with deletions, the last event of each pair is deleted."""
     rng = np.random.default_rng(first)
     src, dst = rng.integers(0, 8, count), rng.integers(12, 20, count)
     t, kind = (1_700_000_000 + 900 * first + np.sort(rng.integers(0, 300, count))) * factor, None
     if deletes:
         kind = np.full(2 * count, ADD, np.int8)
-        kind[1::2] = DELETE  # each edge goes as soon as it has come
+        kind[1::2] = DELETE  # each edge is deleted immediately after it was added
         src, dst, t = np.repeat(src, 2), np.repeat(dst, 2), np.repeat(t, 2)
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=20, time_unit=unit, kind=kind)
     check_deletes(stream)
@@ -58,7 +58,7 @@ def task_of(method: str, folder: Path, stream: EventStream, **settings: Any) -> 
     return chosen.build(stream, config, Context(run=folder, cache=folder))
 
 
-def asked(stream: EventStream, count: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def queries(stream: EventStream, count: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     rows = rng.integers(0, len(stream), count)
     return stream.src[rows], rng.integers(12, 20, count), stream.t[rng.integers(len(stream) // 2, len(stream), count)]
@@ -78,14 +78,14 @@ def read_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
 
 @ALL
 def test_training_reads_training_events_strictly_before_each(method: str, tmp_path: Path) -> None:
-    stream, split = events(), {"split.kind": "dyglib"}  # which takes new nodes' events out of training
+    stream, split = events(), {"split.kind": "dyglib"}  # excludes events of new nodes from training
     task = task_of(method, tmp_path, stream, **split)
     train = stream.additions(task.split.train)
     assert len(train) < train[-1]
     store = NeighborStore.from_stream(stream, task.split.train)
     features = PairFeatures(store, stream, task.clock, np.empty(0, np.int64))
     expected = features.pairs(stream.src[train], stream.dst[train], stream.t[train])
-    found = np.concatenate([told[labels == 1].numpy() for labels, told in read_in_training(task)])
+    found = np.concatenate([rows[labels == 1].numpy() for labels, rows in read_in_training(task)])
     np.testing.assert_array_equal(found, expected)
 
 
@@ -107,7 +107,7 @@ def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str,
     task = task_of(method, tmp_path, stream)
     report = check_leak(task.scorer_over, stream, times=2, queries=16, batch_size=40)
     assert report.scores > 0
-    query = asked(stream)
+    query = queries(stream)
     before = np.asarray(task.scorer("test").score(*query))
     head = next(part for part in task.model.modules() if isinstance(part, PairHistory))
     with torch.no_grad():
@@ -116,10 +116,10 @@ def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str,
 
 
 @TWO
-def test_alone_in_a_batch_and_in_any_order(method: str, tmp_path: Path) -> None:
+def test_scores_do_not_depend_on_the_batch_or_its_order(method: str, tmp_path: Path) -> None:
     stream = events()
     scorer = task_of(method, tmp_path, stream).scorer("test")
-    u, v, t = asked(stream)
+    u, v, t = queries(stream)
     whole, order = np.asarray(scorer.score(u, v, t)), np.random.default_rng(1).permutation(len(u))
     np.testing.assert_allclose(np.asarray(scorer.score(u[order], v[order], t[order])), whole[order], rtol=F32)
     for i in (0, 17):
@@ -128,17 +128,17 @@ def test_alone_in_a_batch_and_in_any_order(method: str, tmp_path: Path) -> None:
 
 
 @TWO
-def test_one_answer_in_every_unit(method: str, tmp_path: Path) -> None:
+def test_scores_do_not_depend_on_the_time_unit(method: str, tmp_path: Path) -> None:
     found = []
     for unit, factor in (("s", 1), ("ms", 10**3), ("ns", 10**9)):
         stream = events(factor=factor, unit=unit)
         task = task_of(method, tmp_path / unit, stream)
-        found.append(np.asarray(task.scorer("test").score(*asked(stream))))
+        found.append(np.asarray(task.scorer("test").score(*queries(stream))))
     np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=F32, atol=F32_TIGHT)
 
 
 @pytest.mark.parametrize(("method", "deletes"), [("ctdg-ssm", True), ("dyg-mamba", False), ("dygformer", True)])
-def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes: bool, tmp_path: Path) -> None:
+def test_a_live_run_does_not_depend_on_how_events_are_cut(method: str, deletes: bool, tmp_path: Path) -> None:
     task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
         past = state_after_stream(task, task.stream)
@@ -152,26 +152,26 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), one, rtol=F32, err_msg=str(size))
             follower = task.follow(now)
-    told = follower.inputs.pair_features if method == "ctdg-ssm" else follower.tokenizer.features
+    live_features = follower.inputs.pair_features if method == "ctdg-ssm" else follower.tokenizer.features
     joined = {k: np.concatenate([getattr(task.stream, k), getattr(later, k)]) for k in names if k in part}
     whole = EventStream(**joined, num_nodes=20, time_unit="s")
     features = PairFeatures(NeighborStore.from_stream(whole), whole, task.clock, np.empty(0, np.int64))
     query = later.src[:10], later.dst[10:20], np.full(10, later.t[-1] + 1)
-    np.testing.assert_array_equal(told.pairs(*query), features.pairs(*query))
+    np.testing.assert_array_equal(live_features.pairs(*query), features.pairs(*query))
     assert len(np.unique(one)) > len(one) // 2
 
 
 @TWO
-def test_deletions_are_no_meetings(method: str, tmp_path: Path) -> None:
-    """The head reads of a stream with deletions what it reads of the additions alone."""
+def test_deletions_do_not_change_pair_features(method: str, tmp_path: Path) -> None:
+    """Pair features of a stream with deletions equal those of its additions."""
     plain, cut = (task_of(method, tmp_path / str(d), events(deletes=d)).source for d in (False, True))
     for mine, theirs in ((plain.inputs, cut.inputs), (plain.train_inputs, cut.train_inputs)):
         one, other = (inputs.pair_features if method == "ctdg-ssm" else inputs.features for inputs in (mine, theirs))
-        np.testing.assert_array_equal(one.pairs(*asked(plain.stream)), other.pairs(*asked(plain.stream)))
+        np.testing.assert_array_equal(one.pairs(*queries(plain.stream)), other.pairs(*queries(plain.stream)))
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])
-def test_resumed_to_the_same_bits(method: str, tmp_path: Path) -> None:
+def test_resumed_runs_are_bit_identical(method: str, tmp_path: Path) -> None:
     ends = []
     for stop in (False, True):
         folder = RunFolder.create(tmp_path / f"{stop}", {"method": method, "data": "x", "loop": {}})
@@ -196,7 +196,7 @@ def _stopped(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])
-def test_a_node_has_no_pair(method: str, tmp_path: Path) -> None:
+def test_node_tasks_reject_pair_features(method: str, tmp_path: Path) -> None:
     stream = replace(events(), labels=np.arange(240) % 2)
     chosen = get_method(method)
     config = configured(chosen.config(data="x"), {"model.pair_features": True})

@@ -1,4 +1,4 @@
-"""Links of one graph, for every method that gives nodes vectors: no held-out link reaches a message or a step."""
+"""Links of one graph, for every method with node embeddings: no held-out link reaches a message or a step."""
 
 from pathlib import Path
 
@@ -42,11 +42,11 @@ METHODS = {
 }  # fmt: skip
 
 
-ALIKE = ("mlp", "sage", "gat", "gin", "pna", "gcnii", "cluster-gcn")  # the same code between links and messages
+REDUNDANT = ("mlp", "sage", "gat", "gin", "pna", "gcnii", "cluster-gcn")  # the same code path as another method
 
 
 def blocks(seed=0, nodes=36, directed=False, **fields):
-    """Return a graph of three groups, whose nodes mostly join their own."""
+    """Return a graph of three groups with mostly internal edges."""
     rng = np.random.default_rng(seed)
     group = np.arange(nodes) % 3
     edges = rng.integers(0, nodes, (nodes * 12, 2))
@@ -88,7 +88,7 @@ def scored(task, pairs):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_learns_and_judges(name, tmp_path):
+def test_every_method_trains_and_evaluates(name, tmp_path):
     graph = blocks()
     task, *_ = build(name, graph, tmp_path)
     assert isinstance(task, StaticLinkTask)
@@ -109,26 +109,26 @@ def test_every_method_learns_and_judges(name, tmp_path):
 
 
 def rewired(graph, path, seed=1):
-    """Return two graphs that share their training links, with the same file of splits but for what is held out."""
+    """Return two graphs that share their training links, and split files that differ only in the held-out links."""
     split = static_link.split_edges(graph, (0.7, 0.15, 0.15), seed=seed)
     known = set(link_keys(graph.edge_index().T, graph.num_nodes).tolist())
     rng, made = np.random.default_rng(seed), []
-    for held in (split.pairs, None):
-        if held is None:
+    for held_out in (split.pairs, None):
+        if held_out is None:
             free = [p for p in np.argwhere(np.triu(np.ones((36, 36)), 1)).tolist() if p[0] * 36 + p[1] not in known]
             drawn = np.array(free)[rng.permutation(len(free))]
             sizes = [len(split.pairs[name]) for name in ("val", "test")]
-            held = {"val": drawn[: sizes[0]], "test": drawn[sizes[0] : sum(sizes)]}
-        edges = np.concatenate([split.pairs["train"], held["val"], held["test"]])
+            held_out = {"val": drawn[: sizes[0]], "test": drawn[sizes[0] : sum(sizes)]}
+        edges = np.concatenate([split.pairs["train"], held_out["val"], held_out["test"]])
         other = Graph.from_edges(edges, graph.num_nodes, x=graph.x, name="blocks")
         file = path / f"split{len(made)}.csv"
-        rows = [f"{u},{v},{name}" for name in ("val", "test") for u, v in held[name].tolist()]
+        rows = [f"{u},{v},{name}" for name in ("val", "test") for u, v in held_out[name].tolist()]
         file.write_text("\n".join(["source,target,split", *rows]))
         made.append((other, str(file)))
     return made
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ALIKE])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in REDUNDANT])
 def test_held_out_links_change_no_message_and_no_step(name, tmp_path):
     found = []
     for number, (graph, file) in enumerate(rewired(blocks(), tmp_path)):
@@ -141,7 +141,7 @@ def test_held_out_links_change_no_message_and_no_step(name, tmp_path):
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=F32_SUM, atol=F32_TIGHT)
 
 
-def test_negatives_never_join_what_training_joins(tmp_path):
+def test_negatives_are_never_training_links(tmp_path):
     for name in ("gcn", "cluster-gcn"):
         for strategy in ("uniform", "degree", "two-hop", "scored"):
             task, *_ = build(name, blocks(), tmp_path, **{"link.negatives": strategy})
@@ -161,11 +161,11 @@ def test_negatives_never_join_what_training_joins(tmp_path):
 def _nodes_of(task, batch, number):
     if task.source.num_sampled_batches(0) is not None:
         return task.source.encoder_batch(task.model.encoder, np.empty(0, int), 0, number)[1]
-    return batch[0][0].numpy()  # the whole graph is told whose vectors are asked for
+    return batch[0][0].numpy()  # a full-graph batch lists the nodes whose embeddings it needs
 
 
 @pytest.mark.parametrize("name", ["gcn", "cluster-gcn", "neighbor-sage", "nagphormer", "gmn-batches"])
-def test_batches_depend_on_epoch_and_number_alone(name, tmp_path):
+def test_batches_depend_only_on_epoch_and_number(name, tmp_path):
     task, *_ = build(name, blocks(), tmp_path)
     every = list(task.batches(1))
     later = list(task.batches(1, start=len(every) - 1))
@@ -174,7 +174,7 @@ def test_batches_depend_on_epoch_and_number_alone(name, tmp_path):
         assert torch.equal(a, b)
 
 
-def test_baselines_count_training_links_alone(tmp_path):
+def test_baselines_count_only_training_links(tmp_path):
     graph = blocks()
     task, config, context = build("gcn", graph, tmp_path)
     baselines = graph_baselines(graph, config, context, task)
@@ -196,34 +196,34 @@ def test_baselines_count_training_links_alone(tmp_path):
         assert metrics["mrr"] == pytest.approx(total / len(question.ends()), rel=COARSE), kind
 
 
-def test_disjoint_links_are_no_messages_and_validation_may_be(tmp_path):
+def test_disjoint_links_are_not_messages_and_validation_links_may_be(tmp_path):
     graph = blocks()
     task, *_ = build("gcn", graph, tmp_path, **{"link.disjoint_train_ratio": 0.4, "link.messages_from_val": True})
     assert len(task.learned) == round(0.4 * len(task.split.pairs["train"]))
-    held = [source.inputs[1] for source in (task.source, task.vectors("val")[0], task.vectors("test")[0])]
-    sizes = [len(adjacency.indices) // 2 for adjacency in held]
+    adjacencies = [source.inputs[1] for source in (task.source, task.vectors("val")[0], task.vectors("test")[0])]
+    sizes = [len(adjacency.indices) // 2 for adjacency in adjacencies]
     train, val = len(task.split.pairs["train"]), len(task.split.pairs["val"])
     assert sizes == [train - len(task.learned), train, train + val]
     with torch.no_grad():
         assert all(0 < task.evaluate(name)["mrr"] <= 1 for name in ("train", "val", "test"))
 
 
-def test_the_links_of_a_step_are_no_messages_in_it_where_they_are_hidden(tmp_path):
+def test_masked_links_of_a_step_are_not_messages_in_it(tmp_path):
     task, *_ = build("hidden-gcn", blocks(), tmp_path)
     train = set(link_keys(task.split.pairs["train"], 36).tolist())
-    asked = []
+    targets = []
     for batch in task.batches(0):
         links = batch[0].inputs[0].numpy()[batch[1].numpy()]
         own = link_keys(links, 36).tolist()
         messages = batch[0].source.inputs[1].edge_index().numpy()
         passed = set(link_keys(messages.T, 36).tolist())
         assert passed == train - set(own)
-        asked += own
+        targets += own
         task.loss(batch).backward()
         assert all(p.grad is not None for p in task.model.parameters())
-    assert sorted(asked) == sorted(train)
-    judged = task.vectors("test")[0].inputs[1].edge_index().numpy()
-    assert set(link_keys(judged.T, 36).tolist()) == train
+    assert sorted(targets) == sorted(train)
+    evaluation_edges = task.vectors("test")[0].inputs[1].edge_index().numpy()
+    assert set(link_keys(evaluation_edges.T, 36).tolist()) == train
     with pytest.raises(ConfigError, match=r"link\.mask_target_edges"):
         build("gcn", blocks(), tmp_path, **{"link.mask_target_edges": True, "link.disjoint_train_ratio": 0.5})
     with pytest.raises(ConfigError, match=r"link\.mask_target_edges"):
@@ -246,14 +246,14 @@ def test_decoders_losses_and_directions(options, directed, tmp_path):
     assert np.allclose(there, back, rtol=F32_SUM, atol=F32_TIGHT) is task.model.decoder.symmetric
 
 
-def test_double_precision_scores_in_64_bits(tmp_path):
+def test_double_precision_scores_are_float64(tmp_path):
     task, *_ = build("gcn", blocks(), tmp_path, **{"loop.precision": "64"})
     task.model.double()
     assert scored(task, [[0, 1], [2, 3]]).dtype == np.float64
     assert all(p.dtype == torch.float64 for p in task.model.parameters())
 
 
-def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_path, monkeypatch):
+def test_equal_metrics_are_resolved_by_validation_loss(tmp_path, monkeypatch):
     monkeypatch.setattr("hopstate.evaluation.static_link.mrr", lambda rank: 0.5)
     loop = {"epochs": 3, "eval_every": 1, "progress": False, "logger": "none", "device": "cpu"}
     config = {"task": "link", **SMALL, "loop": loop | {"optim": {"lr": 1e-3}}}
@@ -281,7 +281,7 @@ def test_settings_of_nodes_and_odd_graphs_are_named(tmp_path):
         odd = Graph.from_edges(np.array(edges, int).reshape(-1, 2), 4, x=np.ones((4, 2)))
         with pytest.raises(DataError):
             build("gcn", odd, tmp_path)
-    three = Graph.from_edges(np.array([(0, 1), (1, 2), (2, 3)]), 6, x=np.ones((6, 2)))  # two nodes stand alone
+    three = Graph.from_edges(np.array([(0, 1), (1, 2), (2, 3)]), 6, x=np.ones((6, 2)))  # two nodes are isolated
     task, *_ = build("gcn", three, tmp_path)
     assert np.isfinite(steps(task)).all()
     with torch.no_grad():
@@ -290,10 +290,10 @@ def test_settings_of_nodes_and_odd_graphs_are_named(tmp_path):
     task, *_ = build("gcn", complete, tmp_path)
     assert np.isfinite(steps(task)).all()
     with torch.no_grad():
-        assert task.evaluate("test")["mrr"] == 1  # nobody is left to stand above
+        assert task.evaluate("test")["mrr"] == 1  # no candidate remains above it
 
 
-def test_messages_are_what_the_split_leaves(tmp_path):
+def test_messages_are_the_training_links_of_the_split(tmp_path):
     graph = blocks()
     task, *_ = build("gcn", graph, tmp_path)
     assert np.array_equal(task.messages.indices, message_edges(graph, task.split.pairs["train"]).indices)

@@ -1,4 +1,4 @@
-"""Relations of events and types of nodes in the networks of event streams."""
+"""Event relations and node types in temporal networks."""
 
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def train(task: LinkTask, epochs: int, lr: float = 1e-3) -> None:
 
 
 @each
-def test_a_typed_network_without_its_vectors_is_the_untyped_one(method: str, tmp_path: Path) -> None:
+def test_a_typed_network_without_type_embeddings_is_the_untyped_one(method: str, tmp_path: Path) -> None:
     stream = orders()
     typed, plain = task_of(method, stream, tmp_path / "a"), task_of(method, untyped(stream), tmp_path / "b")
     layers = [layer for layer in typed.model.modules() if isinstance(layer, TypeEmbedding)]
@@ -84,12 +84,12 @@ def test_a_typed_network_without_its_vectors_is_the_untyped_one(method: str, tmp
 
 
 @each
-def test_one_relation_and_one_type_change_nothing(method: str, tmp_path: Path) -> None:
+def test_one_relation_and_one_type_change_no_score(method: str, tmp_path: Path) -> None:
     plain = untyped(orders())
     names = {"relation_names": ("order",), "node_type_names": ("node",)}
     zeros = {"relation": np.zeros(len(plain), np.int32), "node_type": np.zeros(plain.num_nodes, np.int16)}
     tasks = [task_of(method, s, tmp_path / str(i)) for i, s in enumerate((plain, plain.with_(**zeros, **names)))]
-    tasks[1].source.drawn = tasks[0].source.drawn if method != "ctdg-ssm" else None  # those of a relation are others
+    tasks[1].source.drawn = tasks[0].source.drawn if method != "ctdg-ssm" else None  # features of a relation differ
     if method == "ctdg-ssm":
         tasks[1].source.objective.drawn = tasks[0].source.objective.drawn
     found = []
@@ -124,7 +124,7 @@ def test_relabeled_relations_and_node_types_give_the_same_scores(method: str, tm
 
 
 @each
-def test_relations_of_past_events_and_of_the_question_matter(method: str, tmp_path: Path) -> None:
+def test_relations_of_past_events_and_of_the_query_matter(method: str, tmp_path: Path) -> None:
     stream = orders()
     task = randomized(task_of(method, stream, tmp_path))
     past = state_after_stream(task, stream)
@@ -140,7 +140,7 @@ def test_relations_of_past_events_and_of_the_question_matter(method: str, tmp_pa
 
 
 @each
-def test_a_live_state_scores_as_the_stream_does(method: str, tmp_path: Path) -> None:
+def test_a_live_state_scores_like_the_stream(method: str, tmp_path: Path) -> None:
     stream = orders()
     task = randomized(task_of(method, stream, tmp_path, **{"evaluation.batch_size": 50, "batch_size": 50}))
     cut = 250
@@ -154,7 +154,7 @@ def test_a_live_state_scores_as_the_stream_does(method: str, tmp_path: Path) -> 
 
 
 @each
-def test_no_leak_through_relations(method: str, tmp_path: Path) -> None:
+def test_relations_do_not_leak(method: str, tmp_path: Path) -> None:
     stream = orders(200)
     task = randomized(task_of(method, stream, tmp_path, **{"loop.precision": "64"}))
     task.model.double()
@@ -162,7 +162,7 @@ def test_no_leak_through_relations(method: str, tmp_path: Path) -> None:
 
 
 @each
-def test_export_refuses_types_by_name(method: str, tmp_path: Path) -> None:
+def test_export_rejects_types_by_name(method: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="relations"):
         export_spec(get_method(method), task_of(method, orders(), tmp_path))
 
@@ -170,7 +170,7 @@ def test_export_refuses_types_by_name(method: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @each
 def test_relations_gain_two_points_of_mrr_in_few_epochs(method: str, tmp_path: Path) -> None:
-    """On a stream whose payments go where an order went, with the same candidates."""
+    """On a stream whose payments follow the destination of an order, with the same candidates."""
     busy = {"days": 60, "pay": 24, "transfers": 0.2, "visits": 0.4}
     stream = generate_orders(OrderConfig(num_customers=40, num_shops=40, num_events=2500, **busy))
     given = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}

@@ -26,7 +26,7 @@ KINDS = ("exponential", "dense", "sparse")
 
 
 class Change:
-    """A random graph of n nodes, and the same without its last `new` edges."""
+    """A random graph of n nodes, and the same graph without its last `new` edges."""
 
     def __init__(self, n: int, seed: int, num_edges: int | None = None, new: int = 3) -> None:
         rng = np.random.default_rng(seed)
@@ -157,7 +157,7 @@ def test_gradcheck_through_solve_and_exponential(kind: str, order: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_stay_finite_in_float32_for_strong_changes(kind: str) -> None:
-    """A change of norm about 15, dozens of terms: powers that are not scaled by 1/k! on the way overflow."""
+    """A change of norm about 15, dozens of terms: powers overflow unless they are scaled by 1/k! in every step."""
     change, (H, U) = Change(60, seed=3, num_edges=70, new=60), inputs(60)
     c = torch.tensor([1.0, 30.0], requires_grad=True)
     H, U = H.float().requires_grad_(), U.float().requires_grad_()

@@ -1,4 +1,4 @@
-"""The report as a parser sees it: complete, escaped, self-contained, and silent about what is absent."""
+"""The parsed report: complete, escaped, self-contained, without empty sections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VOID = {"meta", "br", "img", "link", "hr", "input"}
 
 
 def make_run(folder: Path, method: str, data: str, test: dict[str, float], *, seed: int = 0, **more: Any) -> None:
-    """Write a run folder as training leaves it."""
+    """Write a run folder as training does."""
     folder.mkdir(parents=True)
     settings = {"data": data, "method": method, "loop": {"seed": seed, "epochs": 3}, "model": {"dim": 8, **more}}
     metric = next(iter(test))
@@ -100,7 +100,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Seen(HTMLParser):
-    """What is in a page: tags with attributes in order, text, and whether tags are closed as they were opened."""
+    """The content of a page: tags with attributes in order, text, and whether tags are properly nested."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -130,12 +130,12 @@ class Seen(HTMLParser):
         return [attrs for tag, attrs in self.tags if tag in names]
 
 
-def test_every_section_is_there(full: Path) -> None:
+def test_every_section_is_present(full: Path) -> None:
     seen = Seen(full.read_text())
     assert not seen.errors
     assert not seen.open
     text = "".join(seen.words)
-    assert "gcn (model.dim=8)" in text  # names the setting in which two runs of one method differ
+    assert "gcn (model.dim=8)" in text  # names the setting that differs between two runs of one method
     assert "81.00 ± 1.00" in text
     assert "88.00 to 92.00" in text  # a single run's bootstrap interval
     assert "78.52 to 83.48" in text  # 81 ± t(2) 1/sqrt(3)
@@ -166,7 +166,7 @@ def test_links_are_compared_with_baselines_by_kind_of_negatives(tmp_path: Path) 
     (tmp_path / "runs/dyg/baselines.json").write_text(json.dumps(baselines))
     page = write_report([tmp_path / "runs"], tmp_path / "report.html")
     rows = {row[0].split()[0]: row for row in table(page, "Links of uci: all links")[1:]}
-    assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a baseline that was run is not there twice
+    assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a baseline with its own run is listed once
     assert rows["dyg-mamba"][1] == "recency on historical; inductive, pair-trees on random; inductive"
     assert rows["recency"][1] == "pair-trees on random; inductive"
     assert rows["pair-trees"][1] == "recency on historical"
@@ -174,9 +174,8 @@ def test_links_are_compared_with_baselines_by_kind_of_negatives(tmp_path: Path) 
     assert table(page, "Links of uci: links with new nodes")[1][1] == "recency on random"
 
 
-def test_figures_of_links_come_with_the_number_of_events(tmp_path: Path) -> None:
+def test_metrics_of_links_show_the_number_of_events(tmp_path: Path) -> None:
     link = {"average_precision": 0.9, "new_average_precision": 0.85}
-    make_run(tmp_path / "old", "dyg-mamba", "enron", link)  # of earlier versions, which do not say
     make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"num_events": 8976, "new_num_events": 11})
     text = "".join(Seen(write_report([tmp_path], tmp_path / "report.html").read_text()).words)
     assert "8,976 events" in text
@@ -186,25 +185,25 @@ def test_figures_of_links_come_with_the_number_of_events(tmp_path: Path) -> None
     assert "40 events" in text
 
 
-def test_areas_of_nodes_are_no_figures_of_links(tmp_path: Path) -> None:
+def test_areas_of_nodes_are_not_metrics_of_links(tmp_path: Path) -> None:
     for folder, method, task in (("nodes", "gcn", "node"), ("links", "sage", "link")):
         make_run(tmp_path / folder, method, "data", {"roc_auc": 0.8})
         config = json.loads((tmp_path / folder / "config.json").read_text())
         (tmp_path / folder / "config.json").write_text(json.dumps(config | {"class_weights": "none", "task": task}))
     page = write_report([tmp_path], tmp_path / "report.html")
     assert [row[0] for row in table(page, "Links of data: all links")[1:]] == ["sage"]
-    alone = write_report([tmp_path / "nodes"], tmp_path / "alone.html")
-    assert "Links of" not in alone.read_text()
+    single_page = write_report([tmp_path / "nodes"], tmp_path / "single.html")
+    assert "Links of" not in single_page.read_text()
 
 
-def test_a_single_run_shows_the_limits_that_it_keeps(tmp_path: Path) -> None:
+def test_a_single_run_shows_its_stored_intervals(tmp_path: Path) -> None:
     make_run(tmp_path / "one", "gcn", "data", {"accuracy": 0.8})
     (tmp_path / "one/curves.json").write_text('{"intervals": {"accuracy": [0.75, 0.85]}}')
     page = write_report([tmp_path], tmp_path / "report.html")
     assert "75.00 to 85.00" in page.read_text()
 
 
-def test_the_page_loads_nothing(full: Path) -> None:
+def test_the_page_loads_no_external_resource(full: Path) -> None:
     source = full.read_text()
     seen = Seen(source)
     for attrs in (attrs for _, attrs in seen.tags):
@@ -216,7 +215,7 @@ def test_the_page_loads_nothing(full: Path) -> None:
     assert not re.search(r"https?:|//\w|@import|url\(", source.replace("<!DOCTYPE html>", ""))
 
 
-def test_it_can_be_read_by_all(full: Path) -> None:
+def test_the_page_is_accessible(full: Path) -> None:
     seen = Seen(full.read_text())
     assert seen.all("html")[0]["lang"] == "en"
     assert any(meta.get("name") == "viewport" for meta in seen.all("meta"))
@@ -238,7 +237,7 @@ def test_it_can_be_read_by_all(full: Path) -> None:
     assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}
 
 
-def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
+def test_user_strings_are_escaped(tmp_path: Path) -> None:
     make_run(tmp_path / "a<b>&c", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.5, f"x{NASTY}": 1.0})
     make_run(tmp_path / "other", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.6}, note=NASTY)
     append_line(tmp_path / "r.jsonl", {**result_line("gcn/cora", 0, accuracy=0.5), "altered": {NASTY: NASTY}})
@@ -253,10 +252,10 @@ def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
     assert "<script" not in source
     assert not seen.all("script", "i", "b")
     assert not seen.errors
-    assert NASTY in "".join(seen.words)  # shown as it was written
+    assert NASTY in "".join(seen.words)  # shown unchanged
 
 
-def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
+def test_empty_sections_are_omitted(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     (tmp_path / "run" / "metrics.jsonl").unlink()
     text = "".join(Seen(write_report([tmp_path / "run"], tmp_path / "r.html").read_text()).words)
@@ -273,7 +272,7 @@ def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
     assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage"]
 
 
-def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
+def test_different_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     def run(name: str, source: str, digest: str, value: float) -> None:
         make_run(tmp_path / name, "gcn", source, {"average_precision": value}, seed=len(name))
         if digest:
@@ -285,7 +284,7 @@ def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     page = write_report([tmp_path], tmp_path / "r.html")
     assert [row[2] for row in table(page, "Results on events.csv")[1:]] == ["70.00 ± 10.00"]
     run("b", "/home/b/events.csv", "2" * 32, 0.5)
-    run("bb", "/home/b/events.csv", "", 0.3)  # stopped before its data were known
+    run("bb", "/home/b/events.csv", "", 0.3)  # stopped before its data were read
     page = write_report([tmp_path], tmp_path / "r.html")
     assert table(page, "Results on b/events.csv")[1][2] == "40.00 ± 14.14"
     assert table(page, "Results on a/events.csv")[1][2] == "70.00 ± 14.14"
@@ -296,7 +295,7 @@ def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     assert "a/events.csv (contents 33333333)" in {row[2] for row in table(page, "What was run, and where")}
 
 
-def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> None:
+def test_errors_are_not_percentages_and_smaller_is_better(tmp_path: Path) -> None:
     make_run(tmp_path / "worse", "gcn", "peptides", {"mae": 0.5})
     make_run(tmp_path / "better", "sage", "peptides", {"mae": 0.25})
     page = write_report([tmp_path], tmp_path / "r.html")
@@ -305,12 +304,12 @@ def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> 
 
 
 def verdict(page: Path) -> list[str]:
-    """Return the sentences that a page says first."""
+    """Return the first sentences of a page."""
     found = re.findall(r'<p class="verdict">(.*?)</p>', page.read_text(), re.S)
     return [html.unescape(words) for words in found]
 
 
-def test_the_page_begins_with_which_method_how_good_above_which_baseline_at_what_cost(tmp_path: Path) -> None:
+def test_the_page_starts_with_method_metric_baseline_and_cost(tmp_path: Path) -> None:
     for seed in range(3):
         for name, value in (("dyg-mamba", 0.9), ("ctdg-ssm", 0.8), ("pair-trees", 0.75)):
             make_run(tmp_path / f"{name}-{seed}", name, "uci", {"average_precision": value + 0.01 * seed}, seed=seed)
@@ -325,7 +324,7 @@ def test_the_page_begins_with_which_method_how_good_above_which_baseline_at_what
     for part in ("dyg-mamba", "91.00 ± 1.00", "88.52 to 93.48", "15.00", "pair-trees", "76.00", "2.5 s", "456 MB"):
         assert part in words
     assert words.index("dyg-mamba") < words.index("pair-trees") < words.index("ctdg-ssm") < words.index("10.00")
-    for seed in range(3):  # a baseline with runs of its own is best if validation puts it first
+    for seed in range(3):  # a baseline with its own runs is best if validation ranks it first
         make_run(tmp_path / f"more-{seed}", "pair-trees", "uci", {"average_precision": 0.99}, seed=seed, trees=9)
     page = write_report([tmp_path], tmp_path / "r.html")
     (words,) = verdict(page)
@@ -335,24 +334,24 @@ def test_the_page_begins_with_which_method_how_good_above_which_baseline_at_what
     assert rows[:2] == ["pair-trees (model.trees=9) best", "dyg-mamba"]
 
 
-def test_a_verdict_says_if_means_differ_by_chance(tmp_path: Path) -> None:
+def test_the_verdict_tests_the_difference_of_means(tmp_path: Path) -> None:
     for seed in range(3):
         for name, value in (("gcn", 0.80), ("sage", 0.801)):
             make_run(tmp_path / f"{name}-{seed}", name, "cora", {"accuracy": value + 0.01 * seed}, seed=seed)
-    make_run(tmp_path / "alone", "gcn", "photo", {"mae": 0.5})
-    near, alone = verdict(write_report([tmp_path], tmp_path / "r.html"))
+    make_run(tmp_path / "single", "gcn", "photo", {"mae": 0.5})
+    near, single = verdict(write_report([tmp_path], tmp_path / "r.html"))
     assert near.startswith("sage")
     assert "0.10" in near
-    assert "0.5000" in alone
-    for name, value in (("gcn", 0.5), ("sage", 0.9)):  # farther apart than chance moves them
+    assert "0.5000" in single
+    for name, value in (("gcn", 0.5), ("sage", 0.9)):  # a significant difference
         for seed in range(3):
             make_run(tmp_path / f"far/{name}-{seed}", name, "cora", {"accuracy": value + 0.01 * seed}, seed=seed)
     (far,) = verdict(write_report([tmp_path / "far"], tmp_path / "f.html"))
-    without_figures = [re.sub(r"[\d.]+", "", words) for words in (near, far)]
-    assert without_figures[0] != without_figures[1]
+    without_numbers = [re.sub(r"[\d.]+", "", words) for words in (near, far)]
+    assert without_numbers[0] != without_numbers[1]
 
 
-def test_runs_under_several_protocols_are_not_set_side_by_side(tmp_path: Path) -> None:
+def test_runs_under_different_protocols_are_not_compared(tmp_path: Path) -> None:
     for name, kind in (("ours", "chronological"), ("theirs", "dyglib")):
         make_run(tmp_path / name, "dyg-mamba", "uci", {"average_precision": 0.9})
         config = json.loads((tmp_path / name / "config.json").read_text())
@@ -364,10 +363,10 @@ def test_runs_under_several_protocols_are_not_set_side_by_side(tmp_path: Path) -
         assert [row[0] for row in rows] == ["dyg-mamba"]
     assert (
         "Results on uci<" in write_report([tmp_path / "ours"], tmp_path / "r.html").read_text()
-    )  # one way needs no name
+    )  # a single protocol needs no name
 
 
-def test_empty_columns_are_left_out(full: Path, tmp_path: Path) -> None:
+def test_empty_columns_are_omitted(full: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     append_line(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
     page = write_report([tmp_path], tmp_path / "r.html", results_file=tmp_path / "results.jsonl")
@@ -386,7 +385,7 @@ def test_the_best_and_the_baselines_are_marked(tmp_path: Path) -> None:
     rows = table(page, "Results on cora")[1:]
     assert [row[0] for row in rows] == ["sage best", "mlp baseline", "gcn", "majority baseline"]
     assert [row[2] for row in rows] == ["90.00", "85.00 ± 0.00", "80.00", "30.00 ± 0.00"]
-    make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of its own stands in its place
+    make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of the method replaces the baseline
     page = write_report([tmp_path], tmp_path / "r.html")
     assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "mlp", "gcn", "majority baseline"]
     (tmp_path / "gcn" / "baselines.json").write_text('{"majority": {"accuracy": "much"}}')
@@ -418,7 +417,7 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["report", str(tmp_path / "no")]) == 1
 
 
-def test_it_is_opened_only_where_there_is_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_opened_only_with_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -434,11 +433,11 @@ def test_it_is_opened_only_where_there_is_a_screen(tmp_path: Path, monkeypatch: 
 
 
 def lines_of(image: str) -> int:
-    """Return how many lines with points in them a chart has, its axes and grid aside."""
+    """Return how many lines with points in them a chart has, apart from its axes and grid."""
     return len(re.findall(r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #(?!c9ced6)', image))
 
 
-def test_curves_of_three_runs_are_a_mean_and_of_fewer_a_line_each(tmp_path: Path) -> None:
+def test_three_runs_have_a_mean_curve_and_fewer_one_curve_each(tmp_path: Path) -> None:
     for seed in range(3):
         make_run(tmp_path / f"gcn-{seed}", "gcn", "cora", {"accuracy": 0.8 + 0.01 * seed}, seed=seed)
     means = images(write_report([tmp_path], tmp_path / "r.html"))
@@ -448,7 +447,7 @@ def test_curves_of_three_runs_are_a_mean_and_of_fewer_a_line_each(tmp_path: Path
 
 
 @pytest.mark.parametrize("words", [NASTY.replace("/", ""), "$x^2$", "a\x07b", "\\alpha & <b>", "ünïcode 漢", "_x"])
-def test_charts_show_words_as_they_are(words: str, tmp_path: Path) -> None:
+def test_charts_do_not_interpret_markup(words: str, tmp_path: Path) -> None:
     make_run(tmp_path / "run", words, "cora", {"accuracy": 0.8})
     shown = words.replace("\x07", "\N{REPLACEMENT CHARACTER}")
     for image in images(write_report([tmp_path], tmp_path / "r.html")):

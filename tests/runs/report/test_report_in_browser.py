@@ -1,4 +1,4 @@
-"""The report in a real headless browser: on a phone, on a desk, in the dark, on paper; skips without one."""
+"""The report in a real headless browser: on a phone, on a desktop, in dark mode, in print; skips without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import headless
 from headless import command, visit
 from hopstate.runs.report import write_report
 
-# run in the page: how far it overflows, the least contrast of its text, what was left empty, ids of broken links
+# run in the page: overflow, minimum text contrast, empty elements, ids of broken links
 CHECK = """
 const doc = frame.contentDocument, view = frame.contentWindow, seen = {};
 const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
@@ -90,7 +90,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("width", "options"), [(390, ()), (1280, ()), (390, ("--blink-settings=preferredColorScheme=0",))]
 )
-def test_it_fits_and_can_be_read(
+def test_the_report_fits_and_is_readable(
     browser: str, report: Path, tmp_path: Path, width: int, options: tuple[str, ...]
 ) -> None:
     seen = look(browser, report, tmp_path, width, *options)
@@ -100,13 +100,13 @@ def test_it_fits_and_can_be_read(
     assert seen["least"] >= 4.5
     assert seen["smallest"] >= 9
     assert seen["flat"] == 0
-    assert seen["tallest"] < 8  # lines of a cell: no column is squeezed until its words break
-    assert seen["rows"] <= 5  # a row's figures run on, they do not stack
-    assert seen["verdict"] < 700  # the first screen answers
+    assert seen["tallest"] < 8  # lines per cell: no column is narrower than its words
+    assert seen["rows"] <= 5  # the numbers of a row are on one line
+    assert seen["verdict"] < 700  # the first screen has the result
     assert seen["loaded"] == 0  # nothing was fetched
 
 
-def test_it_prints(browser: str, report: Path, tmp_path: Path) -> None:
+def test_the_report_prints(browser: str, report: Path, tmp_path: Path) -> None:
     paper = tmp_path / "report.pdf"
     visit(browser, report, f"--print-to-pdf={paper}", "--no-pdf-header-footer")
     assert paper.read_bytes().startswith(b"%PDF")

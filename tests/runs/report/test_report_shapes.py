@@ -1,4 +1,4 @@
-"""Reliability in a report: what runs keep of them, and what a page makes of that."""
+"""Reliability curves: what runs store, and how a report shows it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def keep(folder: Path, **found: list) -> None:
     (folder / "curves.json").write_text(json.dumps(found))
 
 
-def test_test_scores_go_through_the_curve_of_validation() -> None:
+def test_test_scores_use_the_calibration_of_validation() -> None:
     rng = np.random.default_rng(0)
 
     def scored(count: int) -> LinkScores:
-        positive, negative = rng.beta(2, 6, count), rng.beta(1, 12, count)  # as if far too careful
+        positive, negative = rng.beta(2, 6, count), rng.beta(1, 12, count)  # strongly underconfident
         return LinkScores(rows=np.arange(count), positive=positive, negative=negative, offsets=np.arange(count + 1))
 
     truth, scores = scored(4000).pooled()
@@ -45,16 +45,16 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     assert only["calibration"] == summaries.TRAINED
 
 
-def test_classes_are_judged_by_their_likeliest() -> None:
+def test_calibration_of_classes_uses_the_most_likely_class() -> None:
     p = np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
     found = summaries.class_reliability(p, np.array([0, 0, -1, 5]))
     assert found is not None
-    assert sum(found["count"]) == 3  # of one no class is known; one has a class that the model does not know
+    assert sum(found["count"]) == 3  # one label is missing; one class is unknown to the model
     assert found["ece"] == pytest.approx((0.1 + 0.7 + 0.5) / 3)
     assert summaries.class_reliability(p, np.full(4, -1)) is None
 
 
-def test_runs_keep_little_and_a_report_draws_it(tmp_path: Path) -> None:
+def test_runs_store_short_curves_and_reports_draw_them(tmp_path: Path) -> None:
     graph = hopstate.load_dataset("sbm", num_nodes=120)
     run = hopstate.fit("mlp", graph, out=tmp_path / "run", loop={"epochs": 2, "progress": False})
     kept = load_curves(RunFolder.open(run.path))

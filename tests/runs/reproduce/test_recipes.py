@@ -1,4 +1,4 @@
-"""Every recipe is a configuration that its method accepts, over data that the catalogue knows, with a stated source."""
+"""Every recipe is a configuration that its method accepts, on data of the catalogue, with a source."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LINKS = {
     for s in ("", "historical_", "inductive_")
     for m in ("average_precision", "roc_auc")
 }
-LABELS = {"average_precision", "roc_auc"}  # what tasks of nodes in a stream return
+LABELS = {"average_precision", "roc_auc"}  # metrics of node tasks on streams
 
 
 def metrics_of(recipe: Recipe) -> set[str]:
-    """Return the columns that a run of the recipe's method can have."""
+    """Return the possible columns of a run of the recipe's method."""
     if recipe.method.endswith("-nodes"):
         return LABELS
     return {*LINKS, "mrr"} if get_method(recipe.method).data == "events" else STATIC
@@ -38,19 +38,19 @@ def test_every_recipe_has_known_data_and_method() -> None:
         assert entry.kind in kind[get_method(recipe.method).data], recipe.name
 
 
-def test_published_figures_are_plausible_and_have_a_source() -> None:
+def test_published_results_are_plausible_and_have_a_source() -> None:
     for recipe in RECIPES:
-        for figure in recipe.published:
-            assert 0 < figure.mean <= 1, (recipe.name, figure)
-            assert figure.std is None or 0 <= figure.std < 0.2, (recipe.name, figure)
-            assert figure.metric in metrics_of(recipe), figure
-            assert figure.source
+        for result in recipe.published:
+            assert 0 < result.mean <= 1, (recipe.name, result)
+            assert result.std is None or 0 <= result.std < 0.2, (recipe.name, result)
+            assert result.metric in metrics_of(recipe), result
+            assert result.source
         assert recipe.metric in metrics_of(recipe), recipe.name
         assert len({p.metric for p in recipe.published}) == len(recipe.published), recipe.name
 
 
 def accepted(recipe: Recipe) -> None:
-    """Check that a run of a recipe has every setting of it, and its own number."""
+    """Check that a run of a recipe has all its settings and its own seed."""
     flat = flatten(dataclasses.asdict(Trial(recipe=recipe).config(3)))
     assert [flat[name] for name in recipe.vary] == [3] * len(recipe.vary), recipe.name
     for name, value in recipe.settings.items():
@@ -58,7 +58,7 @@ def accepted(recipe: Recipe) -> None:
         assert found == value, (recipe.name, name)
 
 
-def test_methods_accept_the_settings_of_a_recipe_and_runs_differ_in_their_numbers() -> None:
+def test_methods_accept_the_settings_of_a_recipe_and_seeds_differ() -> None:
     for recipe in {recipe.method: recipe for recipe in RECIPES}.values():
         accepted(recipe)
 
@@ -79,13 +79,13 @@ def test_methods_accept_the_settings_of_every_recipe() -> None:
         ("gcnii/ogbn-products-top", "accuracy", 0.8196, 0.0024),
     ],
 )
-def test_rows_hold_the_published_figure(name: str, metric: str, mean: float, std: float | None) -> None:
+def test_rows_contain_the_published_result(name: str, metric: str, mean: float, std: float | None) -> None:
     reference = all_recipes()[name].reference
     assert reference is not None
     assert (reference.metric, reference.mean, reference.std) == (metric, mean, std)
 
 
-def test_a_recipe_holds_the_settings_of_its_paper() -> None:
+def test_a_recipe_has_the_settings_of_its_paper() -> None:
     assert all_recipes()["dyg-mamba/enron"].settings["history.max_length"] == 512
     assert all_recipes()["dygformer/lastfm"].settings["model.patch_size"] == 16
     assert all_recipes()["ctdg-ssm/enron"].settings["model.static"] == "onehot"
@@ -93,21 +93,21 @@ def test_a_recipe_holds_the_settings_of_its_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "settings", "figures"),
+    ("row", "settings", "results"),
     [
         ("", {}, (96.79, 74.11, 68.55)),
         ("-no-cooccurrence", {"model.cooccurrence": False}, (93.09, 73.53, 66.32)),
         ("-no-skip", {"model.block.gate": False}, (95.37, 73.64, 67.64)),
     ],
 )
-def test_every_row_of_dyg_mambas_table_13_is_a_recipe(row: str, settings: dict, figures: tuple) -> None:
-    for data, figure in zip(("uci", "us-legis", "un-trade"), figures, strict=True):
+def test_every_row_of_dyg_mambas_table_13_is_a_recipe(row: str, settings: dict, results: tuple) -> None:
+    for data, result in zip(("uci", "us-legis", "un-trade"), results, strict=True):
         recipe = all_recipes()[f"dyg-mamba/{data}{row}"]
         assert recipe.settings.items() >= settings.items()
-        assert next(p.mean for p in recipe.published if p.metric == "average_precision") == pytest.approx(figure / 100)
+        assert next(p.mean for p in recipe.published if p.metric == "average_precision") == pytest.approx(result / 100)
 
 
-def test_rows_of_gmn_take_the_depths_that_its_table_6_searches() -> None:
+def test_rows_of_gmn_use_depths_of_its_table_6() -> None:
     model = Trial(recipe=find_recipes("gmn/*-minus")[0]).config(0).model
     assert (model.encoder, model.uses_mpnn) == ("rwf", False)
     depths = dict.fromkeys(("model.token_layers", "model.node_layers", "model.mpnn_layers"), 6)
@@ -116,7 +116,7 @@ def test_rows_of_gmn_take_the_depths_that_its_table_6_searches() -> None:
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba", "ctdg-ssm", "dygformer", "graphmixer"])
-def test_papers_on_event_streams_count_gaps_in_seconds(method: str) -> None:
+def test_recipes_of_event_streams_measure_time_deltas_in_seconds(method: str) -> None:
     found = [r for r in find_recipes(f"{method}/*") if not (r.name.endswith("-chosen") and method == "ctdg-ssm")]
     assert [r.name for r in found if r.settings.get("time_scale") != "seconds"] == []
 
@@ -149,13 +149,13 @@ def test_ablations_of_the_papers_are_recipes(pattern: str, count: int) -> None:
         accepted(recipe)
 
 
-def test_patterns_find_recipes_and_a_wrong_name_gives_the_nearest() -> None:
+def test_patterns_match_recipes_and_a_wrong_name_suggests_the_nearest() -> None:
     assert {r.name for r in find_recipes("ctdg-ssm-sequences/length-*")} >= {"ctdg-ssm-sequences/length-9"}
     with pytest.raises(ConfigError, match="gmn/minesweeper"):
         find_recipes("gmn/minesweper")
 
 
-def test_rows_of_top_have_the_papers_parts_or_no_figure() -> None:
+def test_rows_of_top_have_the_papers_parts_or_no_published_result() -> None:
     products = {kind: all_recipes()[f"gcnii/ogbn-products-{kind}"] for kind in ("top", "cluster", "gas")}
     for kind, recipe in products.items():
         config = Trial(recipe=recipe).config(0)

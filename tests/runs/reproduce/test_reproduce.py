@@ -1,4 +1,4 @@
-"""`hopstate reproduce` from end to end: runs, resumes, notes each run once, compares, writes the table."""
+"""`hopstate reproduce` from end to end: runs, resumes, records each run once, compares, writes the table."""
 
 from __future__ import annotations
 
@@ -45,13 +45,11 @@ QUIET = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 
 
 @pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+def _folders(empty_folder: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOPSTATE_RUNS", str(tmp_path / "runs"))
 
 
-def test_runs_are_made_once_and_noted_once(tmp_path: Path) -> None:
+def test_runs_are_executed_once_and_recorded_once(tmp_path: Path) -> None:
     files = {name: str(tmp_path / f"{name}.csv") for name in TABLES}
     for table, file in zip(made_tables.tables(), files.values(), strict=True):
         table.to_csv(file, index=False)
@@ -74,13 +72,13 @@ def test_runs_are_made_once_and_noted_once(tmp_path: Path) -> None:
     assert first[0]["metrics"]["test"]["roc_auc"] != first[1]["metrics"]["test"]["roc_auc"]
     assert reproduce(recipe, [0, 1], **options) == first
     assert [line["run"] for line in read_lines(tmp_path / "r.jsonl")] == [0, 1]
-    again = reproduce(recipe, [0], **options | {"results_file": tmp_path / "lost.jsonl"})  # noted, not trained again
+    again = reproduce(recipe, [0], **options | {"results_file": tmp_path / "lost.jsonl"})  # recorded, not trained again
     assert again is not None
     assert again[0]["started"] == first[0]["started"]
     assert len(read_lines(tmp_path / "lost.jsonl")) == 1
 
 
-def test_the_hash_names_what_decides_the_result() -> None:
+def test_the_hash_covers_what_determines_the_result() -> None:
     recipe = all_recipes()[GCN]
     plain = Trial(recipe=recipe)
     assert plain.altered == {}
@@ -94,7 +92,7 @@ def test_the_hash_names_what_decides_the_result() -> None:
 
 
 @pytest.mark.slow
-def test_an_isolated_run_knows_its_own_memory_and_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_isolated_run_measures_its_own_memory_and_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = [part for key, value in (QUICK | QUIET).items() for part in (f"--{key}", str(value).lower())]
     assert main(["reproduce", GCN, "--seeds", "1", "--", *words]) == 0
     line = read_lines(tmp_path / "runs" / "results.jsonl")[0]
@@ -110,7 +108,7 @@ EVENTS = {"data": "messages-generated", "model.dim": 8, "model.time_dim": 4, "lo
 
 @pytest.mark.slow
 def test_a_recipe_keeps_its_settings_without_automatic_ones(tmp_path: Path) -> None:
-    """In a process of its own; for other runs the command chooses settings."""
+    """In a separate process; other runs get automatic settings."""
     changes = EVENTS | QUIET | {"evaluation.strategies": ["random"]}
     options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
     (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
@@ -138,7 +136,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     a, b = (load_checkpoint(folder / "model.safetensors").tensors["model"] for folder in (links, head))
     assert all(torch.equal(a[k], b[k]) for k in b if k.startswith(("cells.", "encoder.", "filter.")))
     before = Trial(recipe=recipe, changes=EVENTS).hash
-    assert Trial(recipe=recipe, changes=EVENTS, out=tmp_path).hash == before  # where it lies does not matter
+    assert Trial(recipe=recipe, changes=EVENTS, out=tmp_path).hash == before  # its location does not matter
     assert reproduce(recipe, [1], isolate=isolate, **options) == [line]
 
 
@@ -151,7 +149,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     ],
 )
 @pytest.mark.slow
-def test_ablations_take_a_step(name: str, changes: dict, tmp_path: Path) -> None:
+def test_ablations_train_one_epoch(name: str, changes: dict, tmp_path: Path) -> None:
     changes = {**changes, **QUIET, "loop.epochs": 1}
     (line,) = reproduce(
         all_recipes()[name], [0], changes=changes, out=tmp_path, results_file=tmp_path / "r.jsonl", isolate=False
@@ -167,7 +165,7 @@ def test_missing_data_are_named_before_anything_runs(tmp_path: Path) -> None:
     assert [text.split(":")[0] for text in together] == ["lastfm, mooc", "cora"]
 
 
-def test_the_list_names_recipes_and_a_wrong_name_gives_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_names_recipes_and_a_wrong_name_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list", "edgebank/*"]) == 0
     assert "edgebank/uci-historical" in capsys.readouterr().out
     for wrong, near in (("no/such", "no/such"), ("gmn/minesweper", "gmn/minesweeper"), ("uci", "recency/uci")):
@@ -196,7 +194,7 @@ def stored(recipe: str, run: int, value: float, **more: object) -> Line:
     }  # fmt: skip
 
 
-def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -> None:
+def test_generating_the_table_is_idempotent(tmp_path: Path) -> None:
     file, page = tmp_path / "r.jsonl", tmp_path / "README.md"
     for run, value in enumerate((0.90, 0.91, 0.93)):
         append_line(file, stored("gcn/minesweeper", run, value))
@@ -217,7 +215,7 @@ def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -
     assert page.read_text() == once
 
 
-def test_altered_runs_are_marked_and_other_data_are_compared_with_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_altered_runs_are_marked_and_other_data_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [
         stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="one"),
         stored("gcn/minesweeper", 0, 0.6, altered={"data": "sbm"}, settings="two", data="sbm"),
@@ -233,7 +231,7 @@ def test_altered_runs_are_marked_and_other_data_are_compared_with_nothing(capsys
 
 
 @pytest.mark.parametrize("text", ["no marks", BEGIN, f"{END}{BEGIN}", BEGIN * 2 + END])
-def test_a_page_without_room_for_the_table_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_page_without_markers_is_not_changed(tmp_path: Path, text: str) -> None:
     page = tmp_path / "README.md"
     page.write_text(text)
     with pytest.raises(FormatError, match=r"README\.md"):
@@ -243,13 +241,13 @@ def test_a_page_without_room_for_the_table_is_left_alone(tmp_path: Path, text: s
         write_markdown(tmp_path / "none.md", [])
 
 
-def test_shares_are_percentages_and_errors_are_not() -> None:
+def test_ratios_are_percentages_and_errors_are_not() -> None:
     assert figure("mae", 0.2473, 0.0025) == "0.2473 ± 0.0025"
     assert figure("average_precision", 0.9679, 0.0008) == "96.79 ± 0.08"
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_the_same_command_resumes(tmp_path: Path) -> None:
     words = ["--loop.epochs", "2000", "--model.dim", "16", "--data", "minesweeper-generated", "--loop.patience", "null"]
     command = [sys.executable, "-m", "hopstate.cli.main", "reproduce", GCN, "--seeds", "1", "--", *words]
     child = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"})

@@ -1,4 +1,4 @@
-"""The results file: whole lines only, whatever happens, from any number of writers."""
+"""The results file has only complete lines, from any number of writers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(path: Path, count: int, number: int) -> None:
 
 
 def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any) -> Line:
-    """A line as a run would leave it."""
+    """A line of a run."""
     method, _, rest = recipe.partition("/")
     known = {
         "recipe": recipe,
@@ -53,7 +53,7 @@ def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any
     return known | more
 
 
-def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_lines_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "results.jsonl"
     for run in range(3):
         append_line(path, line(run=run))
@@ -66,7 +66,7 @@ def test_nan_is_written_as_null(tmp_path: Path) -> None:
     assert read_lines(tmp_path / "r.jsonl")[0]["metrics"]["test"]["accuracy"] is None
 
 
-def test_concurrent_writers_lose_and_mix_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_neither_lose_nor_mix_lines(tmp_path: Path) -> None:
     path, count, writers = tmp_path / "results.jsonl", 15, 3
     processes = multiprocessing.get_context("fork")
     started = [processes.Process(target=write, args=(path, count, number)) for number in range(writers)]
@@ -80,7 +80,7 @@ def test_concurrent_writers_lose_and_mix_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
 
 
-def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_during_a_write_leaves_the_file_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results.jsonl"
     append_line(path, line())
     before = path.read_bytes()
@@ -97,7 +97,7 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeyp
     assert os.listdir(tmp_path) == ["results.jsonl"]
 
 
-def test_a_file_edited_by_hand_without_a_last_newline_goes_on_whole(tmp_path: Path) -> None:
+def test_appending_to_a_file_without_a_final_newline_keeps_every_line(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(line()))
     append_line(path, line(run=1))
@@ -105,14 +105,14 @@ def test_a_file_edited_by_hand_without_a_last_newline_goes_on_whole(tmp_path: Pa
 
 
 @pytest.mark.parametrize("bad", ['{"recipe": "a"', '{"recipe": "a"}', "[]", "7"])
-def test_what_is_no_result_is_named_by_its_line(tmp_path: Path, bad: str) -> None:
+def test_invalid_results_are_named_with_their_line(tmp_path: Path, bad: str) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(line()) + "\n" + bad + "\n")
     with pytest.raises(FormatError, match=r"line 2.*results\.jsonl"):
         read_lines(path)
 
 
-def test_the_latest_line_of_a_run_and_the_latest_settings_of_a_recipe_count() -> None:
+def test_the_latest_line_of_a_run_and_settings_of_a_recipe_win() -> None:
     lines = [
         line(run=0, value=0.1, settings="old"),
         line(run=0, value=0.2),

@@ -25,7 +25,7 @@ def test_summary_is_mean_and_sample_standard_deviation() -> None:
     assert summary([0.5]) == Summary(0.5, None, 1)
 
 
-def test_interval_is_students() -> None:
+def test_the_interval_is_students_t() -> None:
     values = [0.1, 0.4, 0.7, 0.2]
     found = summary(values)
     assert found is not None
@@ -34,7 +34,7 @@ def test_interval_is_students() -> None:
     assert Summary(0.5, None, 1).interval() is None
 
 
-def test_paired_differences_are_tested_as_scipy_tests_them() -> None:
+def test_the_paired_test_equals_scipys() -> None:
     rng = np.random.default_rng(3)
     first = rng.normal(0.8, 0.1, 10)
     second = first - rng.normal(0.02, 0.03, 10)
@@ -78,7 +78,7 @@ def test_without_the_papers_spread_or_number_the_test_is_one_sample(std: float |
     assert p == pytest.approx(stats.ttest_1samp(values, 0.88).pvalue)
 
 
-def test_no_test_is_made_up() -> None:
+def test_no_test_without_enough_runs_or_spread() -> None:
     assert compare(Summary(0.9, None, 1), published(0.8, 0.1, 10))[1] is None
     assert compare(Summary(0.9, 0.0, 3), published(0.9, None, 1))[1] is None
     assert compare(Summary(1.0, 0.0, 3), published(1.0, 0.0, 5))[1] is None

@@ -1,4 +1,4 @@
-"""Dynamic node classification from histories: what a batch holds, what is seen, what is reported."""
+"""Dynamic node classification from histories: content of batches, inputs, reports."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from hopstate.training.tasks.events import HistoryNodes
 
 
 def _stream(events: int = 200) -> EventStream:
-    """A node's label is whether its last event was with an even node: readable from the past alone."""
+    """A node's label is whether its last event was with an even node: predictable only from the history."""
     rng = np.random.default_rng(0)
     src, dst, last, labels = rng.integers(0, 6, events), rng.integers(6, 16, events), {}, []
     for u, v in zip(src.tolist(), dst.tolist()):
@@ -57,7 +57,7 @@ def test_batches_hold_the_training_events_in_order():
     assert [len(labels) for _, labels in task.batches(0, start=3)] == [32, len(task.split.train) - 128]
 
 
-def test_it_learns_what_the_past_tells():
+def test_the_task_learns_from_the_history():
     task = _task()
     optimizer = torch.optim.Adam(task.model.parameters(), lr=6e-3)
     for epoch in range(15):

@@ -1,4 +1,4 @@
-"""Dynamic node classification: a label is scored before its event is seen."""
+"""Dynamic node classification: a label is scored before its event is observed."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hopstate.training.tasks.events import Untrained
 
 
 class LastLabel:
-    """Predicts that a node keeps the label observed last."""
+    """Predicts that a node keeps its last observed label."""
 
     def __init__(self, num_nodes):
         self._num_nodes = num_nodes
@@ -30,7 +30,7 @@ class LastLabel:
 def made_stream(num_events: int = 2000) -> EventStream:
     rng = np.random.default_rng(0)
     src, dst, t = rng.integers(0, 20, num_events), rng.integers(20, 40, num_events), np.arange(num_events)
-    labels = ((t // 300 + src) % 2 == 0).astype(int)  # each node changes now and then
+    labels = ((t // 300 + src) % 2 == 0).astype(int)  # each node changes sometimes
     return EventStream(src=src, dst=dst, t=t, labels=labels)
 
 
@@ -39,7 +39,7 @@ def task_of(stream: EventStream, batch_size: int, bootstrap: int = 0) -> EventNo
     return EventNodeTask(source, targets=event_classes(stream), eval_batch_size=batch_size, bootstrap=bootstrap)
 
 
-def test_auc_of_a_label_that_lasts():
+def test_auc_of_a_persistent_label():
     stream = made_stream()
     task = task_of(stream, batch_size=1, bootstrap=100)
     found, test = task.evaluate("test"), task.split.test
@@ -55,7 +55,7 @@ def test_auc_of_a_label_that_lasts():
     assert task_of(stream, batch_size=300).evaluate("test")["roc_auc"] < found["roc_auc"]
 
 
-def test_bad_input_is_named():
+def test_bad_node_event_input_is_named():
     stream = made_stream(100)
     with pytest.raises(DataError):
         event_classes(stream.with_(labels=None))

@@ -1,4 +1,4 @@
-"""An epoch of some of many training events: which, beside which pairs, resumed exactly, and what a run says of it."""
+"""Epochs over a sample of training events: which events and negatives, exact resume, and what a run reports."""
 
 import json
 import random
@@ -44,7 +44,7 @@ def task_of(method: str, folder: Path, **settings: Any) -> Any:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Return whether two batches hold the same parts, to the bit."""
+    """Return whether two batches are bit-identical."""
     return len(a) == len(b) and all(
         torch.equal(x[1], y[1]) and x[2] == y[2] and all(map(torch.equal, _tensors(x[0]), _tensors(y[0])))
         for x, y in zip(a, b, strict=True)
@@ -56,7 +56,7 @@ def _tensors(inputs: Any) -> list[torch.Tensor]:
 
 
 def naive(count: int, most: int | None, batch_size: int, rng: np.random.Generator) -> list[int]:
-    """Return an epoch's batches, one after another: as many equal stretches as most has batches, one of each."""
+    """Return an epoch's batches in order: one batch from each of equal ranges."""
     batches = (count + batch_size - 1) // batch_size
     if most is None or count <= most:
         return list(range(batches))
@@ -65,7 +65,7 @@ def naive(count: int, most: int | None, batch_size: int, rng: np.random.Generato
     return [int(number) for number in rng.integers(edges[:-1], edges[1:])]
 
 
-def test_an_epoch_is_the_naive_one() -> None:
+def test_an_epoch_equals_the_naive_one() -> None:
     chosen = random.Random(0)
     sizes = [(0, 5, 3), (1, 1, 1), (20, 20, 7), (21, 20, 7), (5, 1, 9), (10, None, 3), (10**8, 10**6, 200)]
     sizes += [(chosen.randrange(1, 3000), chosen.randrange(1, 3000), chosen.randrange(1, 300)) for _ in range(60)]
@@ -76,7 +76,7 @@ def test_an_epoch_is_the_naive_one() -> None:
             assert (np.diff(found) > 0).all()
 
 
-def test_every_epoch_draws_others_all_over_the_training_span() -> None:
+def test_epochs_draw_different_events_over_the_training_span() -> None:
     drawn = [epoch_batches(100_000, 10_000, 100, 0, epoch) for epoch in range(40)]
     assert {len(own) for own in drawn} == {100}
     assert len({tuple(own) for own in drawn}) == 40
@@ -87,7 +87,7 @@ def test_every_epoch_draws_others_all_over_the_training_span() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_of_an_epoch_are_those_that_stand_in_one_of_all(method: str, tmp_path: Path) -> None:
+def test_batches_of_a_sampled_epoch_are_batches_of_a_full_one(method: str, tmp_path: Path) -> None:
     some, _ = task_of(method, tmp_path / "some", max_events=100)
     whole, _ = task_of(method, tmp_path / "whole", max_events="all")
     for epoch in (0, 1):
@@ -96,14 +96,16 @@ def test_batches_of_an_epoch_are_those_that_stand_in_one_of_all(method: str, tmp
         assert len(own) == len(numbers) == some.num_batches(epoch) == 5 < len(every)
         assert all(equal(a, every[number]) for a, number in zip(own, numbers, strict=True))
         assert not equal(own[1], own[2])
-        rest = list(some.batches(epoch, 3))  # taken up again in the midst
+        rest = list(some.batches(epoch, 3))  # resumed in the middle
         assert len(rest) == 2
         assert all(map(equal, own[3:], rest))
-    assert some.source.train_inputs.store.num_events == len(some.split.train)  # histories hold what is not drawn too
+    inputs = some.source.train_inputs
+    store = getattr(inputs, "inner", inputs).store
+    assert store.num_events == len(some.split.train)  # histories include events that are not drawn
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) -> None:
+def test_short_streams_use_all_events_bit_identically(method: str, tmp_path: Path) -> None:
     usual, config = task_of(method, tmp_path / "usual")
     count = len(usual.split.train)
     assert config.event_limit == 10**6
@@ -114,7 +116,7 @@ def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) ->
     rows = usual.split.train
     labels = torch.cat([part[1] for batch in usual.batches(0) for part in batch])
     assert int(labels.sum()) == len(rows)
-    for number, own in enumerate(usual.batches(1)):  # as before there was a limit: every event, in order
+    for number, own in enumerate(usual.batches(1)):  # as without a limit: every event, in order
         at = slice(20 * number, 20 * number + 20)
         others = [drawn[at] for drawn in usual.source.drawn.of(1)]
         pairs, labels = with_negatives(usual.stream.pairs(rows[at]), *others, 1)
@@ -122,7 +124,7 @@ def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) ->
         assert equal(own, expected)
 
 
-def test_a_last_batch_that_is_not_full_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_an_incomplete_last_batch_is_used(tmp_path: Path) -> None:
     task, _ = task_of("graphmixer", tmp_path, max_events=100, batch_size=19)
     count = len(task.split.train)
     short = [e for e in range(60) if epoch_batches(count, 100, 19, 0, e)[-1] == count // 19]
@@ -130,17 +132,17 @@ def test_a_last_batch_that_is_not_full_is_taken_as_it_is(tmp_path: Path) -> None
     assert short
     *_, last = task.batches(short[0])
     assert sum(len(part[1]) for part in last) == 2 * (count % 19)
-    assert last[0][2] == 2 * (count % 19)  # what the mean is over
+    assert last[0][2] == 2 * (count % 19)  # the rows of the mean
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_bit_identically(tmp_path: Path) -> None:
     result = resumes_to_the_same_bits(lambda: task_of("graphmixer", tmp_path, max_events=100), "graphmixer", tmp_path)
     assert result.progress.total_steps == 10
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_ranks_take_the_batches_of_an_epoch_in_turn(size: int, tmp_path: Path) -> None:
+def test_ranks_alternate_between_batches_of_an_epoch(size: int, tmp_path: Path) -> None:
     task, _ = task_of("graphmixer", tmp_path, max_events=100)
     every = list(task.batches(1))
     for rank in range(size):
@@ -148,7 +150,7 @@ def test_ranks_take_the_batches_of_an_epoch_in_turn(size: int, tmp_path: Path) -
             assert equal(own, other)
 
 
-def test_a_run_says_how_many_an_epoch_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_reports_the_events_per_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = GIVEN | SMALL["graphmixer"] | {"loop.epochs": 1, "max_events": 110, "loop.progress": True}
     run = hopstate.fit("graphmixer", events(), out=tmp_path / "run", config=config)
     own = capsys.readouterr().err
@@ -161,7 +163,7 @@ def test_a_run_says_how_many_an_epoch_takes(tmp_path: Path, capsys: pytest.Captu
     assert "of 352" not in capsys.readouterr().err
 
 
-def test_epochs_that_suit_a_stream_are_those_of_what_they_take() -> None:
+def test_automatic_epochs_follow_the_events_per_epoch() -> None:
     method = get_method("graphmixer")
     found = {}
     for most in (50, 350, "all"):
@@ -171,12 +173,12 @@ def test_epochs_that_suit_a_stream_are_those_of_what_they_take() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -3, "some", 1.5])
-def test_a_number_that_cannot_be_is_refused(bad: Any) -> None:
+def test_an_invalid_number_of_events_is_rejected(bad: Any) -> None:
     with pytest.raises(ConfigError, match="max_events"):
         config_from(get_method("dygformer"), {"data": "x", "max_events": bad})
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba-nodes"])
-def test_what_cannot_leave_events_out_has_no_such_setting(method: str) -> None:
+def test_methods_that_need_every_event_lack_the_setting(method: str) -> None:
     with pytest.raises(HopstateError, match="max_events"):
         config_from(get_method(method), {"data": "x", "max_events": 100})

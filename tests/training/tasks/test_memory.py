@@ -1,4 +1,4 @@
-"""Link prediction with a node memory: windows, gradients cut and whole, resume in mid-epoch, nothing seen early."""
+"""Link prediction with a node memory: windows, truncated and full gradients, resume within an epoch, no leak."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def gradients(t: LinkTask) -> dict[str, torch.Tensor]:
 
 
 def whole_epoch_loss(t: LinkTask) -> torch.Tensor:
-    """The loss of an epoch written out: score a batch, then update with it; gradients flow through all of it."""
+    """The loss of an epoch written out: score a batch, then update with it; gradients flow through everything."""
     rows, data = t.split.train, t.stream
     negatives = training_negatives(data, rows, t.source.batch_size, t.source.objective.seed, 0)
     state, total, count = t.model.initial_state(data.num_nodes), torch.zeros(()), 0
@@ -101,8 +101,8 @@ def test_truncation_cuts_gradients_and_not_scores_and_every_window_trains_the_me
     assert not torch.allclose(cells[3], cells[1000])
 
 
-def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:
-    """Other features of a batch change its own scores nowhere, and later ones somewhere."""
+def test_a_batch_is_scored_from_earlier_events(tmp_path: Path) -> None:
+    """Other features of a batch change no score of its own, but some later ones."""
     data = stream()
     attr = data.edge_attr.copy()
     t = task(tmp_path, data, tbptt_window=1)
@@ -114,7 +114,7 @@ def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:
     assert losses[0][4:] != pytest.approx(losses[1][4:], rel=COARSE)
 
 
-def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
+def test_resuming_within_an_epoch_is_bit_identical(tmp_path: Path) -> None:
     def run(name: str, stops: list[tuple[int, int]]) -> dict[str, Any]:
         config = LoopConfig(
             epochs=2, progress=False, device="cpu", optim=OptimConfig(lr=1e-2), logger="none", checkpoint_seconds=0
@@ -123,7 +123,7 @@ def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
         for stop in [*stops, None]:
             t = task(tmp_path / "negatives", tbptt_window=2)
             trainer = Trainer(t, config, folder, method="ctdg-ssm")
-            if stop is not None:  # a kill after a checkpoint in the midst of an epoch
+            if stop is not None:  # a kill after a checkpoint within an epoch
                 step = trainer._step
 
                 def stopping(batch: Any, count: int, trainer: Any = trainer, step: Any = step, at: Any = stop) -> None:
@@ -146,7 +146,7 @@ def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
         assert torch.equal(weight, stopped["weights"][name]), name
 
 
-def test_going_on_without_a_memory_is_refused(tmp_path: Path) -> None:
+def test_resuming_without_a_memory_is_rejected(tmp_path: Path) -> None:
     t = task(tmp_path)
     with pytest.raises(CheckpointError):
         next(t.batches(0, 2))
@@ -154,21 +154,21 @@ def test_going_on_without_a_memory_is_refused(tmp_path: Path) -> None:
         t.load_state({"memory": torch.zeros(2, 3, 6)})
 
 
-def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
-    """The driver's scores are those of streaming everything before by hand."""
+def test_validation_starts_from_a_warm_memory(tmp_path: Path) -> None:
+    """The scores equal those after manually streaming all earlier events."""
     t = task(tmp_path)
     rows = t.split.val
     drawn = t.negatives["val", "random"]
-    held = score_split(t.scorer("val"), t.stream, rows, {("val", "random"): drawn}, batch_size=16)["val", "random"]
+    scores = score_split(t.scorer("val"), t.stream, rows, {("val", "random"): drawn}, batch_size=16)["val", "random"]
     scorer, found = t.scorer("val"), []
     for part in event_batches(t.stream, np.arange(rows[0]), batch_size=16):
         scorer.observe(part)
     for part in event_batches(t.stream, rows, batch_size=16):
         found.append(scorer.score(part.src, part.dst, part.t).numpy())
         scorer.observe(part)
-    assert np.allclose(held.positive, np.concatenate(found), atol=F32_TIGHT)
+    assert np.allclose(scores.positive, np.concatenate(found), atol=F32_TIGHT)
     cold = t.scorer("val").score(t.stream.src[rows], t.stream.dst[rows], t.stream.t[rows]).numpy()
-    assert not np.allclose(cold, held.positive)
+    assert not np.allclose(cold, scores.positive)
     assert t.evaluate("val") == pytest.approx(t.evaluate("val"))
 
 
@@ -180,14 +180,16 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
         pytest.param({"model.order": 0}, marks=pytest.mark.slow),
     ],
 )
-def test_leak_guard(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_memory_does_not_leak(tmp_path: Path, settings: dict[str, Any]) -> None:
     t = task(tmp_path, **settings)
     t.model.eval()
     report = check_leak(t.scorer_over, t.stream, times=2, queries=16, batch_size=16)
     assert report.scores > 0
 
 
-def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_leak_check_detects_a_memory_query_that_includes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     t = task(tmp_path)
     strict = ActiveEvents.pair_time_deltas
     late = lambda self, u, v, when, *rest: strict(self, u, v, np.asarray(when) + 1, *rest)  # noqa: E731
@@ -196,7 +198,7 @@ def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatc
         check_leak(t.scorer_over, t.stream, times=4, queries=24, batch_size=16)
 
 
-def test_one_look_up_serves_pairs_that_meet_and_those_that_do_not(tmp_path: Path) -> None:
+def test_one_query_serves_positive_and_negative_pairs(tmp_path: Path) -> None:
     data = EventStream(src=np.array([0, 1, 0]), dst=np.array([2, 2, 2]), t=np.array([1, 4, 9]), num_nodes=4)
     model = CTDGSSM(CTDGSSM.Config(node_time_deltas=True, max_log_delta=99.0))
     inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=5)
@@ -205,7 +207,7 @@ def test_one_look_up_serves_pairs_that_meet_and_those_that_do_not(tmp_path: Path
     assert np.allclose(gaps.numpy(), expected)
 
 
-def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
+def test_deletions_leave_the_context_and_the_graph() -> None:
     src, dst = np.array([0, 0, 1, 0, 0, 1]), np.array([1, 1, 2, 1, 1, 0])
     kind = np.array([0, 0, 0, 1, 1, 0], np.int8)
     data = EventStream(src=src, dst=dst, t=np.arange(6), kind=kind, num_nodes=3)
@@ -228,32 +230,32 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
-def test_predictions_of_a_part_are_the_scores_behind_its_evaluation(tmp_path: Path, part: str) -> None:
-    """Training does not end where a batch from event 0 would, and memories depend on where batches end."""
+def test_predictions_of_a_split_equal_its_evaluation_scores(tmp_path: Path, part: str) -> None:
+    """Training does not end at a batch boundary from event 0, and memories depend on batch boundaries."""
     t = task(tmp_path)
-    held = t.report(part).scores
-    positive = held[part, "random"].positive
+    scores = t.report(part).scores
+    positive = scores[part, "random"].positive
     found = t.predict(part)["score"]
     assert np.allclose(found, positive, rtol=0, atol=F32_TIGHT)
-    labels = held[part, "random"].pooled()[0]
-    ap = average_precision(labels, np.concatenate([positive, held[part, "random"].negative]))
+    labels = scores[part, "random"].pooled()[0]
+    ap = average_precision(labels, np.concatenate([positive, scores[part, "random"].negative]))
     assert ap == pytest.approx(t.evaluate(part)["average_precision"], abs=F32_TIGHT)
 
 
-def test_predictions_of_training_are_those_of_its_own_events(tmp_path: Path) -> None:
+def test_predictions_of_training_cover_its_events(tmp_path: Path) -> None:
     t = task(tmp_path)
     found = t.predict("train")["score"]
     assert len(found) == len(t.split.train)
-    assert np.allclose(found, t.predict("all")["score"][: len(found)], rtol=0, atol=F32_TIGHT)  # both begin at event 0
+    assert np.allclose(found, t.predict("all")["score"][: len(found)], rtol=0, atol=F32_TIGHT)  # both start at event 0
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"tbptt_window": 0}, {"num_neighbors": 0}])
-def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_memory_settings_are_rejected(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         CTDGSSMRun(data="x", **wrong)
 
 
-def test_a_checkpoint_keeps_the_memory_with_its_clock(tmp_path: Path) -> None:
+def test_a_checkpoint_contains_the_memory_and_its_clock(tmp_path: Path) -> None:
     t = task(tmp_path)
     for batch in t.batches(0):
         t.loss(batch)

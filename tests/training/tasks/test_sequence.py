@@ -1,4 +1,4 @@
-"""Sequences in step equal sequences one by one; a path's first label reaches its end, and only through the graph."""
+"""Batched sequences equal single sequences; a path's first label reaches its end only through the graph."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ def accuracy(t: SequenceTask, split: str) -> float:
         return t.evaluate(split)["accuracy"]
 
 
-def test_active_nodes_of_a_path_are_the_order_hops_behind_its_end() -> None:
+def test_active_nodes_of_a_path_are_within_order_hops_of_its_end() -> None:
     t = task(paths(7), order=3)
     assert [s.active.tolist() for s in t.steps] == [
         [0, 1],
@@ -70,13 +70,13 @@ def test_most_recent_neighbours_are_followed_first() -> None:
     assert steps[-1].active.tolist() == [0, 2, 3, 4]
 
 
-def test_sequences_in_step_equal_sequences_alone() -> None:
+def test_batched_sequences_equal_single_sequences() -> None:
     t = task(paths(6, 9))
     with torch.no_grad():
         together = t._probabilities("all")
         t.eval_batch_size = 1
-        alone = t._probabilities("all")
-    assert np.allclose(together, alone, atol=F32)
+        single = t._probabilities("all")
+    assert np.allclose(together, single, atol=F32)
     assert not np.allclose(together[0], together[1], atol=COARSE)
 
 
@@ -88,7 +88,7 @@ def test_training_and_inference_give_the_same_logits() -> None:
     assert torch.equal(in_place, t._logits(columns).detach())
 
 
-def test_class_crosses_the_path_by_the_graph_and_not_without_it() -> None:
+def test_the_class_crosses_the_path_only_through_the_graph() -> None:
     data = paths(8, 160)
     t = task(data, order=1)
     train(t, 8)
@@ -97,7 +97,7 @@ def test_class_crosses_the_path_by_the_graph_and_not_without_it() -> None:
     blind = task(data, order=0)
     train(blind, 8)
     assert accuracy(blind, "test") < 0.8
-    rng = np.random.default_rng(1)  # without the class at the start nothing is left to find: no leak by another way
+    rng = np.random.default_rng(1)  # without the class at the start no signal remains: no leak by another way
     x, attr = data.x.copy(), data.edge_attr.copy()
     x[:, 0], attr[:, 0] = rng.uniform(-1, 1, x[:, 0].shape), rng.uniform(-1, 1, attr[:, 0].shape)
     t.data = replace(data, x=x, edge_attr=attr)
@@ -116,7 +116,7 @@ def test_truncation_cuts_gradients_and_not_values() -> None:
     assert not torch.allclose(grads[0], grads[1])
 
 
-def test_batches_depend_on_seed_and_epoch_alone_and_resume_anywhere() -> None:
+def test_batches_depend_only_on_seed_and_epoch_and_resume_anywhere() -> None:
     t = task(paths(4, 40), batch_size=8)
     rows = [b["x"] for b in t.batches(3)]
     assert t.num_batches(3) == len(rows) == 4
@@ -124,7 +124,7 @@ def test_batches_depend_on_seed_and_epoch_alone_and_resume_anywhere() -> None:
     assert not torch.equal(next(t.batches(4))["x"], rows[0])
 
 
-def test_any_node_can_be_read_and_predictions_name_their_sequence() -> None:
+def test_outputs_of_any_node_and_names_of_sequences() -> None:
     data = paths(5, 12)
     t = task(data, read=0)
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_times_out_of_order_are_named() -> None:
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_scalar_features_random_times_and_gaps(order: int) -> None:
-    """The "ctdg-ssm" variant, with encodings of the gaps in time."""
+    """The "ctdg-ssm" variant, with encodings of time deltas."""
     data = path_sequences(6, count=40, variant="ctdg-ssm")
     config = CTDGSSM.Config(dim=8, order=order, time_dim=4)
     model = CTDGSSM(config, node_dim=1, edge_dim=1, decoder="sequence")
@@ -163,7 +163,7 @@ def test_scalar_features_random_times_and_gaps(order: int) -> None:
 
 @pytest.mark.parametrize("time_scale", ["median", "seconds", "raw"])
 def test_only_raw_times_depend_on_their_unit(time_scale: str, tmp_path: Path) -> None:
-    """The same sequences in s, ms and ns, pairs that meet again among them."""
+    """The same sequences in s, ms and ns, with repeat pairs."""
     rng, made = np.random.default_rng(0), path_sequences(5, count=40)
     pairs, t = np.array([[0, 1], [1, 2], [0, 1], [2, 3], [1, 2], [3, 4]]), rng.integers(0, 9, (40, 6)).cumsum(1)
     attr = rng.normal(size=(40, 6, 2)).astype(np.float32)
@@ -184,8 +184,8 @@ def test_only_raw_times_depend_on_their_unit(time_scale: str, tmp_path: Path) ->
         assert np.allclose(gap, gaps[0], rtol=1e-6) == (time_scale == "median")
 
 
-def test_all_nodes_that_were_met_move_where_that_is_asked(tmp_path: Path) -> None:
-    """Appendix E.4: without a graph, the first node's memory fades with every event, and still tells the class."""
+def test_all_seen_nodes_are_updated_on_request(tmp_path: Path) -> None:
+    """Appendix E.4: without a graph, the first node's memory decays with every event and still predicts the class."""
     data = paths(7, 120)
     t = task(data, order=0, read=0)
     whole = SequenceTask(
@@ -200,7 +200,7 @@ def test_all_nodes_that_were_met_move_where_that_is_asked(tmp_path: Path) -> Non
     assert accuracy(whole, "test") > 0.9
 
 
-def test_the_loop_runs_it(tmp_path: Path) -> None:
+def test_the_trainer_runs_the_task(tmp_path: Path) -> None:
     config = LoopConfig(epochs=2, grad_clip=1.0, optim=OptimConfig(lr=1e-2), progress=False, device="cpu")
     result = Trainer(task(paths(5, 60), order=1), config, RunFolder.create(tmp_path / "run", {}), method="ctdg").fit()
     assert result.progress.epoch == 2

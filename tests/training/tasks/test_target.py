@@ -1,4 +1,4 @@
-"""Targets: what is unknown is left out, however batches are cut, in whatever unit; nodes with values and labels."""
+"""Targets: missing values are ignored, for any batches and units; nodes with regression values and labels."""
 
 import math
 
@@ -38,7 +38,7 @@ def made(goal: str, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
     return y, torch.from_numpy(rng.normal(size=(40, width)))
 
 
-def test_goals_follow_from_what_is_stored():
+def test_goals_follow_from_the_stored_labels():
     assert goal_of(np.array([0, 2, -1])) == "classes"
     assert goal_of(np.array([0.0, 1.0, np.nan])) == "labels"
     assert goal_of(np.array([0.0, 0.5])) == "values"
@@ -46,7 +46,7 @@ def test_goals_follow_from_what_is_stored():
 
 
 @pytest.mark.parametrize("goal", ["classes", "labels", "values"])
-def test_what_is_unknown_changes_neither_loss_nor_metrics(goal):
+def test_missing_labels_change_neither_loss_nor_metrics(goal):
     y, out = made(goal)
     target = make_target(y, ALL, None, "auto")
     rows = target.rows(y)
@@ -77,7 +77,7 @@ def test_weights_of_one_part_by_row_count_give_the_mean(goal):
     assert math.isclose(whole, sum(cut) / len(cut), rel_tol=1e-6)
 
 
-def test_values_are_learned_alike_in_any_unit():
+def test_regression_does_not_depend_on_the_unit():
     y, out = made("values")
     metres, km = make_target(y, ALL, None, "rmse"), make_target(y / 1000, ALL, None, "rmse")
     a = metres.loss(out, torch.from_numpy(metres.rows(y)))
@@ -85,12 +85,12 @@ def test_values_are_learned_alike_in_any_unit():
     assert math.isclose(a, b, rel_tol=1e-5)
     np.testing.assert_allclose(metres.predictions(out), 1000 * km.predictions(out), rtol=F32_TIGHT)
     few = make_target(np.where(ALL[:, None] < 10, y, 5 * y), ALL[:10], None, "auto")
-    assert few == make_target(y, ALL[:10], None, "auto")  # rows beyond training say nothing
+    assert few == make_target(y, ALL[:10], None, "auto")  # rows outside training are ignored
     constant = make_target(np.full((4, 1), 7.0, np.float32), ALL[:4], None, "auto")
     assert constant.scale == (1.0,)
 
 
-def test_class_weights_are_those_of_the_training_rows():
+def test_class_weights_come_from_training_rows():
     y = np.array([0] * 30 + [1] * 10)
     balanced, complement = (make_target(y, ALL, None, "auto", weights=kind) for kind in ("balanced", "complement"))
     assert complement.class_weights == (0.25, 0.75)
@@ -99,13 +99,13 @@ def test_class_weights_are_those_of_the_training_rows():
     share = torch.from_numpy(y)
     expected = F.cross_entropy(out, share, out.new_tensor((0.25, 0.75)))
     assert math.isclose(complement.loss(out, share), expected)
-    assert math.isclose(balanced.loss(out, share), expected)  # of two classes the same, up to scale
+    assert math.isclose(balanced.loss(out, share), expected)  # equal for two classes, up to scale
     assert class_weights(np.array([1, 1]), ("a", "b", "c"), "balanced") == (0, 1, 0)
     with pytest.raises(ConfigError, match="class_weights"):
         make_target(np.array([0.5, 2.0]), ALL[:2], None, "auto", weights="balanced")
 
 
-def test_a_metric_is_known_of_its_own_goal_and_the_data_set_has_a_word():
+def test_metrics_depend_on_the_goal_and_the_dataset():
     assert metric_names("auto", ("macro_f1",), "classes", 3)[0] == "macro_f1"
     assert metric_names("auto", ("macro_f1",), "values", 1)[0] == "mae"
     assert metric_names("accuracy-SBM", (), "classes", 2)[0] == "balanced_accuracy"
@@ -113,7 +113,7 @@ def test_a_metric_is_known_of_its_own_goal_and_the_data_set_has_a_word():
         metric_names("rmse", (), "classes", 2)
 
 
-def test_a_run_remembers_its_target():
+def test_a_run_saves_its_target():
     for goal in ("classes", "labels", "values"):
         y, _ = made(goal)
         target = make_target(y, ALL, None, "auto", weights="balanced" if goal == "classes" else "none")
@@ -122,7 +122,7 @@ def test_a_run_remembers_its_target():
     assert (old.goal, old.names, old.metrics[0]) == ("classes", ("a", "b"), "roc_auc")
 
 
-def test_metrics_are_those_of_sklearn():
+def test_metrics_equal_scikit_learns():
     from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score
 
     rng = np.random.default_rng(0)
@@ -143,7 +143,7 @@ def test_metrics_are_those_of_sklearn():
         pytest.param("gmn", "values", marks=pytest.mark.slow),
     ],
 )
-def test_nodes_have_values_and_labels_too(tmp_path, method, goal):
+def test_nodes_have_regression_and_multilabel_targets(tmp_path, method, goal):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3)).astype(np.float32)
     y = {
@@ -177,7 +177,7 @@ def test_nodes_have_values_and_labels_too(tmp_path, method, goal):
     assert run.evaluate(data=graph) == pytest.approx(found, rel=1e-5)
 
 
-def test_spearman_is_that_of_scipy():
+def test_spearman_equals_scipys():
     from scipy.stats import spearmanr
 
     rng = np.random.default_rng(0)

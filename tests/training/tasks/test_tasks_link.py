@@ -24,7 +24,7 @@ from made_events import LOOP, named, repeating, small_run
 
 
 def _stream(num_events: int = 300) -> EventStream:
-    """Return events in which a node mostly answers whom it met last."""
+    """Return events in which a node mostly replies to its last partner."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 8, num_events), rng.integers(8, 14, num_events)
     for i in range(1, num_events):
@@ -48,7 +48,7 @@ def _task(kind: str = "dygformer", **options: object) -> LinkTask:
     else:
         model = GraphMixer(GraphMixer.Config(num_links=5, dim=8, time_dim=8, out_dim=8, dropout=0.1))
         tokenizers = [RecentLinkTokenizer(s, stream, num_links=5) for s in stores]
-    judged = {name: options.pop(name) for name in ("evaluation", "negatives") if name in options}
+    evaluation = {name: options.pop(name) for name in ("evaluation", "negatives") if name in options}
     source = HistoryPairs(
         model,
         stream,
@@ -57,7 +57,7 @@ def _task(kind: str = "dygformer", **options: object) -> LinkTask:
         inputs=lambda events: tokenizers[1],
         **{"batch_size": 32, **options},
     )
-    return LinkTask(source, **{"evaluation": LinkEvaluation(strategies=("random",)), **judged})
+    return LinkTask(source, **{"evaluation": LinkEvaluation(strategies=("random",)), **evaluation})
 
 
 def _train(task: LinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
@@ -75,7 +75,7 @@ def _train(task: LinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
     return losses
 
 
-def test_an_epoch_holds_every_training_event_once_in_time_order():
+def test_an_epoch_contains_every_training_event_once_in_time_order():
     task = _task()
     batches = list(task.batches(0))
     assert len(batches) == task.num_batches(0) == -(-len(task.split.train) // 32)
@@ -84,7 +84,7 @@ def test_an_epoch_holds_every_training_event_once_in_time_order():
         assert count == len(labels)
         half = len(labels) // 2
         assert labels.tolist() == [1.0] * half + [0.0] * half
-        ends = tokens.nodes[tokens.offsets[:-1]].reshape(4, half)  # the target stands first in each sequence
+        ends = tokens.nodes[tokens.offsets[:-1]].reshape(4, half)  # the target is first in each sequence
         assert torch.equal(ends[0], ends[1])  # a negative keeps its source
         sources += ends[0].tolist()
         destinations += ends[2].tolist()
@@ -93,7 +93,7 @@ def test_an_epoch_holds_every_training_event_once_in_time_order():
     assert destinations == task.stream.dst[task.split.train].tolist()
 
 
-def test_training_sees_training_events_alone():
+def test_training_reads_only_training_events():
     task = _task()
     ids = np.concatenate([tokens.event_ids.numpy() for ((tokens, _, _),) in task.batches(0)])
     assert np.isin(ids[ids >= 0], task.split.train).all()
@@ -113,7 +113,7 @@ def test_batches_depend_on_seed_and_epoch_and_can_start_anywhere():
     assert ends(_task(seed=1), 0) != first
 
 
-def test_a_batch_in_parts_holds_the_same_pairs():
+def test_a_batch_in_parts_contains_the_same_pairs():
     whole, parts = list(_task().batches(0)), list(_task(microbatch_size=7).batches(0))
     for ((tokens, labels, count),), batch in zip(whole, parts, strict=True):
         assert torch.equal(torch.cat([labels for _, labels, _ in batch]), labels)
@@ -153,7 +153,7 @@ def test_same_seed_same_losses_and_scores(kind):
     assert len(set(results[0][0])) == 2 * 7
 
 
-def test_training_learns_what_the_stream_repeats():
+def test_training_learns_repeat_pairs():
     task = _task()
     before = task.evaluate("val")["average_precision"]
     losses = _train(task, 10)
@@ -162,7 +162,7 @@ def test_training_learns_what_the_stream_repeats():
 
 
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
-def test_scores_do_not_depend_on_order_or_company(kind):
+def test_scores_do_not_depend_on_order_or_batch(kind):
     task = _task(kind)
     rng = np.random.default_rng(3)
     src, dst, t = rng.integers(0, 14, 40), rng.integers(0, 14, 40), rng.uniform(0, 250, 40)
@@ -174,7 +174,7 @@ def test_scores_do_not_depend_on_order_or_company(kind):
     assert task.scorer("test").score(src[:0], dst[:0], t[:0]).shape == (0,)
 
 
-def test_scoring_leaves_the_model_s_mode_and_ignores_dropout():
+def test_scoring_keeps_the_mode_of_the_model_and_ignores_dropout():
     task = _task()
     task.model.train()
     query = np.array([1]), np.array([9]), np.array([150.0])
@@ -182,7 +182,7 @@ def test_scoring_leaves_the_model_s_mode_and_ignores_dropout():
     assert task.model.training
 
 
-def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
+def test_the_epoch_is_selected_by_the_first_strategy_or_by_all():
     kinds = ("random", "historical", "ranking")
     task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, select_by="mean"))
     assert task.metric == "mean_average_precision"
@@ -190,7 +190,7 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     assert len(rows) >= 2
     four = [
         row["average_precision"] * min(row["num_events"], 500) for row in rows
-    ]  # a kind that few events tell says less
+    ]  # a strategy with few events has less weight
     assert found["mean_average_precision"] == pytest.approx(
         np.sum(four) / sum(min(row["num_events"], 500) for row in rows)
     )
@@ -205,7 +205,7 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
 
 
 def test_equal_sets_of_negatives_count_once_in_the_mean():
-    """No pair of events with new nodes met before their split: their historical and inductive pairs are the same."""
+    """Events with new nodes have only new pairs: their historical and inductive negatives are equal."""
     task = _task(evaluation=LinkEvaluation(select_by="mean"))
     task.split = replace(task.split, new_val=task.split.val[3:])
     sets = {
@@ -222,8 +222,8 @@ def test_equal_sets_of_negatives_count_once_in_the_mean():
     assert found["new_inductive_average_precision"] == found["new_historical_average_precision"]
 
 
-def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_path, monkeypatch):
-    """A constant metric says nothing of the network, whose first epoch would be kept."""
+def test_equal_link_metrics_are_resolved_by_validation_loss(tmp_path, monkeypatch):
+    """A constant metric does not depend on the network, so that its first epoch would be kept."""
     monkeypatch.setattr("hopstate.evaluation.link.average_precision_of", lambda positive, negative: 0.5)
     loop = {"loop": {**LOOP["loop"], "epochs": 4, "optim": {"lr": 0.003}}}
     run = small_run("graphmixer", tmp_path, named(repeating(200)), **loop)
@@ -232,7 +232,7 @@ def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_p
     assert run.metrics["val"]["loss"] == pytest.approx(min(losses))
 
 
-def test_figures_say_how_many_events_they_are_told_from():
+def test_metrics_report_their_number_of_events():
     task = _task(evaluation=LinkEvaluation(strategies=("historical", "ranking"), num_negatives=3))
     split = task.split = replace(task.split, new_test=task.split.test[3:10])
     for name in ("val", "test"):
@@ -275,12 +275,12 @@ def test_given_negatives_are_used():
     split = chronological_split(stream)
     own = draw_negatives(stream, split, "test", seed=77)
     task = _task(negatives={("test", "random"): own})
-    held = task.report("test").scores["test", "random"]
+    scores = task.report("test").scores["test", "random"]
     expected = task.scorer("test").score(own.src, own.dst, stream.t[own.rows])
-    np.testing.assert_allclose(held.negative, expected, rtol=F32_TIGHT)
+    np.testing.assert_allclose(scores.negative, expected, rtol=F32_TIGHT)
 
 
-def test_predictions_carry_the_user_s_ids():
+def test_predictions_have_the_users_ids():
     task = _task()
     table = task.predict("test")
     rows = task.split.test
@@ -296,7 +296,7 @@ def test_predictions_carry_the_user_s_ids():
         task.predict("tset")
 
 
-def test_a_scorer_without_parameters_is_evaluated_alike():
+def test_a_scorer_without_parameters_is_evaluated_the_same_way():
     task = _task(evaluation=LinkEvaluation(strategies=("random",)))
     fixed = LinkTask(
         Untrained(lambda events: task.scorer_over(events), task.stream, task.split), evaluation=task.evaluation

@@ -121,7 +121,7 @@ class RecentLinkTokenizer:
         check_range(minimum=1, num_links=num_links, num_neighbors=num_neighbors)
         recent = HistoryConfig(max_length=num_links, target="none")
         self.inner = HistoryTokenizer(store, stream, recent, clock, deletions, dtype)
-        self.inner.x = None  # a link has no node features
+        self.inner.x, self.marked = None, self.inner.marked  # a link has no node features
         self.node_type: Rows | None = stream.node_type
         self.inner.node_type = None
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")

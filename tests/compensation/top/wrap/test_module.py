@@ -58,7 +58,7 @@ class Renamed(Tutorial):
 
 
 class Twice(gnn.GCNConv):
-    """A layer whose normalisation is in the class that it is of."""
+    """A layer with normalisation in its base class."""
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
         return 2 * super().forward(x, edge_index)
@@ -120,7 +120,7 @@ def test_models_run_unchanged_and_are_exact_on_all_nodes(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_random_weights_are_exact_where_the_basis_holds_them(name: str) -> None:
-    """With a basis of the model's own embeddings and enough nodes in the batch, nothing is approximate."""
+    """With a basis of the model's own embeddings and enough nodes in the batch, the result is exact."""
     model = MODELS[name]().eval()
     topped = top(model, GRAPH, TopConfig(ridge=0.0))
     x, nodes = torch.tensor(GRAPH.x), np.arange(0, 60)[np.arange(60) % 4 > 0]
@@ -258,7 +258,7 @@ class NodeTable(nn.Module):
 
 
 class Positions(nn.Module):
-    """A layer that reads two inputs of neighbors, which differ."""
+    """A layer that reads two different inputs of neighbors."""
 
     def __init__(self) -> None:
         super().__init__()
