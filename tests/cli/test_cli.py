@@ -22,9 +22,11 @@ import hopstate
 from hopstate import predict, read_graph
 from hopstate.cli.compare import numbers, show
 from hopstate.cli.main import COMMANDS, main
+from hopstate.cli.tune import show as show_search
 from hopstate.errors import ConfigError
 from hopstate.ops.threads import one_thread
 from hopstate.runs.run import Run, fit_config
+from hopstate.runs.tune import Search
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -167,6 +169,16 @@ def test_compare_over_seeds_keeps_finished_runs(tables: dict[str, Path], capsys:
     assert main(arguments) == 1
     assert "both/mlp-split0-seed0" in capsys.readouterr().err
     assert Path("both/mlp-split0-seed0/result.json").read_bytes() == kept
+
+
+def test_trials_are_shown_like_other_results(capsys: pytest.CaptureFixture[str]) -> None:
+    trial = {"trial": 0, "value": 0.50294, "seconds": 1.0, "loop.optim.lr": 0.0023157980, "error": ""}
+    search = Search(Path("search"), "roc_auc", "max", 0.50294, {"loop.optim.lr": 0.0023157980}, [trial])
+    show_search(search, "mlp")
+    out = capsys.readouterr().out
+    assert "ROC AUC in percent" in out
+    assert "50.29" in out
+    assert "loop.optim.lr=0.002316" in out
 
 
 def shown_row(method: str, test: list[float], val: list[float], metric: str = "accuracy") -> dict[str, Any]:

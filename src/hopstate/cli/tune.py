@@ -62,18 +62,21 @@ def show(search: Search, method: str) -> None:
     """Print the five best trials and how to train with the best."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import label_with_class
+    from hopstate.evaluation.labels import figure, is_error, metric_label
     from hopstate.io.output import screen
 
-    words = label_with_class(search.metric, search.positive_class)
-    table = Table(title=f"{method}: validation {words} of the best of {len(search.trials)} trials")
+    words = metric_label(search.metric, search.positive_class) + ("" if is_error(search.metric) else " in percent")
+    table = Table(title=f"{method}: validation {words}, best of {len(search.trials)} trials")
     for name in ("trial", "value", "seconds"):
         table.add_column(name, justify="right")
     table.add_column("settings")
     done = [row for row in search.trials if not row["error"]]
     for row in sorted(done, key=lambda row: row["value"], reverse=search.mode == "max")[:5]:
-        drawn = " ".join(f"{key}={row[key]}" for key in search.best)
-        table.add_row(str(row["trial"]), f"{row['value']:.4f}", f"{row['seconds']:.1f}", drawn)
+        values = ((key, row[key]) for key in search.best)
+        drawn = " ".join(
+            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values
+        )
+        table.add_row(str(row["trial"]), figure(search.metric, row["value"]), f"{row['seconds']:.1f}", drawn)
     console = screen()
     console.print(table)
     failed = len(search.trials) - len(done)
