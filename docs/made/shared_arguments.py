@@ -1,6 +1,7 @@
-"""An extension of griffe: docstrings whose `Args` document several arguments in one line.
+"""An extension of griffe: docstrings whose `Args` document several arguments in one line, and with one `Example`.
 
-mkdocs.yml names it. The line `src, dst: (E,) node rows.` becomes one line for each argument.
+mkdocs.yml names it. The line `src, dst: (E,) node rows.` becomes one line for each argument. griffe renders code under
+`Examples:` only, so `Example:` becomes that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class SharedArguments(Extension):
 
     def on_instance(self, *, obj: Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = SHARED.sub(
+            text = SHARED.sub(
                 lambda m: "\n".join(f"{m[1]}{name}: {m[3]}" for name in m[2].split(", ")), obj.docstring.value
             )
+            obj.docstring.value = re.sub(r"^Example:$", "Examples:", text, flags=re.M)

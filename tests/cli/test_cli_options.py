@@ -1,6 +1,7 @@
 """An unknown option of a command: the error names the nearest known one."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -65,6 +66,18 @@ def test_help_shows_the_usual_settings_and_help_all_every_one(capsys: pytest.Cap
     assert "--help-all" in basic
     assert "--model.block.expand" not in basic
     assert "--model.block.expand" in every
+
+
+@pytest.mark.parametrize("method", MODULES)
+def test_help_has_no_python_types_and_fits_80_columns(
+    method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["fit", method, "--help-all"]) == 0
+    text = capsys.readouterr().out
+    assert not re.search(r"Literal|Union|Optional|tuple|type:|None|True|False|default: \(|\\x", text)
+    descriptions = [line for line in text.splitlines() if not line.lstrip().startswith(("-", "hopstate"))]
+    assert max(map(len, descriptions)) <= 80
 
 
 def printed_config(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:

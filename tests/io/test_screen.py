@@ -12,7 +12,7 @@ from hopstate.datasets.registry import dataset_table
 from hopstate.evaluation.labels import figure
 from hopstate.runs.reproduce import all_recipes
 
-HEADS = ("recipe", "here", "metric", "published", "runs", "from")
+HEADS = ("recipe", "local", "metric", "published", "runs", "from")
 
 
 class Terminal(io.StringIO):

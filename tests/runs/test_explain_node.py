@@ -64,6 +64,16 @@ def test_only_features_and_edges_within_reach_contribute(method: str, tmp_path: 
     assert found.nodes["contribution"].sum() == pytest.approx((up - down) / (2 * eps), rel=0.05, abs=1e-3)
 
 
+def test_networks_per_relation_name_those_that_explain(tmp_path: Path) -> None:
+    graph = path_graph()
+    graph = graph.with_(relation=np.arange(graph.num_edges, dtype=np.int32) % 2, relation_names=("a", "b"))
+    config = {**SMALL, "model.heads": 2}
+    typed = {name: hopstate.fit(name, graph, out=tmp_path / name, config=config) for name in ("rgcn", "gat")}
+    with pytest.raises(ConfigError, match=r"--node .*rgcn .*gat"):
+        hopstate.explain(typed["rgcn"].path, node=10)
+    assert len(hopstate.explain(typed["gat"].path, node=10).edges) == 6
+
+
 def test_the_contribution_of_an_edge_is_that_of_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For one linear layer, the contribution is close to the change of the logit without the edge."""
     monkeypatch.setattr(torch.nn.ReLU, "forward", lambda self, x: x)

@@ -79,6 +79,7 @@ BAD: dict[str, Any] = {
     "booleans": column("source", [True], "INT64"),
     "floats for ids": column("source", [1.0], "FP64"),
     "an unknown datatype": column("source", ["u1"], "TEXT"),
+    "a value outside its datatype": column("source", [-1], "UINT8"),
     "rows of two": column("source", [["u1", "u2"]], shape=[1, 2]),
     "another shape": column("source", ["u1"], shape=[2]),
     "a cube": column("source", [[["u1"]]], shape=[1, 1, 1]),

@@ -84,6 +84,7 @@ seen.name = doc.getElementById('name').innerText;
 for (const name of ['quality', 'latency', 'events', 'charts'])
   seen[name] = doc.getElementById(name).offsetParent ? doc.getElementById(name).innerText : '';
 seen.alarms = doc.getElementById('alarms').innerText;
+seen.ids = [...doc.getElementById('ids').options].map(e => e.value);
 seen.heads = [...doc.querySelectorAll('#quality th')].filter(e => e.offsetParent).map(e => e.textContent);
 seen.dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
 document.getElementById('found').textContent = JSON.stringify(seen);
@@ -134,6 +135,7 @@ def test_errors_and_lag_are_visible(browser: str, tmp_path: Path, width: int, op
     assert "/state" not in seen["latency"]
     assert "below recency" in seen["alarms"]
     assert "alice\tbob\t2023-11-14 22:13:20 +01:00" in seen["events"]
+    assert seen["ids"] == ["alice"]
     assert "512.3" in seen["charts"]
     assert "0.971 against 0.953" in seen["charts"]
     assert seen["heads"] == ["Metric, negatives", "Model", "Recency"]

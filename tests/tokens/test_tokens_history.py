@@ -216,7 +216,8 @@ def test_shared_endpoints_are_stored_once_and_indexed_by_pairs():
     assert links.tokens.num_sequences == 6  # (0,30), (1,30), (2,30), (3,30), (0,31), (3,31)
     assert links.x is None
     for side, nodes in enumerate((u, v)):
-        expected = HistoryTokenizer(tokenizer.store, stream, HistoryConfig(max_length=4, target="none")).nodes(nodes, t)
+        store, config = tokenizer.inner.store, HistoryConfig(max_length=4, target="none")
+        expected = HistoryTokenizer(store, stream, config).nodes(nodes, t)
         for p in range(4):
             s = int(links.ends[side, p])
             got = links.tokens.event_ids[slice(*links.tokens.offsets[s : s + 2].tolist())]

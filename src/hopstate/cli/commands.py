@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, get_args
 
 import yaml
 
@@ -93,7 +93,7 @@ class CommandParser(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog}: {message}{hint(message, known)}")
 
     def format_help(self) -> str:
-        return f"{super().format_help()}\n{examples_of(self.prog.removeprefix('hopstate '))}"
+        return f"{super().format_help()}\n{examples_of(self.prog)}"
 
     def print_help(self, file: Any = None) -> NoReturn:
         raise HelpRequest(self.format_help())
@@ -121,22 +121,52 @@ def named_method(argv: Sequence[str]) -> Method:
     usage = f"usage: hopstate {command} METHOD --data DATA [options]\n\n{methods}"
     if {"-h", "--help", "--help-all"} & set(argv):
         more = f"`hopstate {command} METHOD --help` shows the options of a method."
-        raise HelpRequest(f"{usage}\n{more}\n\n{examples_of(command)}")
+        raise HelpRequest(f"{usage}\n{more}\n\n{examples_of(f'hopstate {command}')}")
     raise ConfigError(f"missing METHOD after {command}. {usage}")
 
 
-def show_settings_help(parser: Parser, command: str, words: Sequence[str]) -> None:
+def show_settings_help(parser: Parser, words: Sequence[str]) -> None:
     """Raise HelpRequest if `--help` (the usual options) or `--help-all` is among the words."""
     if not {"-h", "--help", "--help-all"} & set(words):
         return
     more = ""
     parser.usage = f"{parser.prog} --data DATA [options]"
+    parser.formatter_class = _settings_formatter()
     if "--help-all" not in words:
         hidden = [action for action in parser._actions if action.dest not in _BASIC_KEYS]
         for action in hidden:
             action.help = argparse.SUPPRESS
         more = f"`{parser.prog} --help-all` shows {len(hidden)} more options.\n\n"
-    raise HelpRequest(f"{parser.format_help()}\n{more}{examples_of(command)}")
+    raise HelpRequest(f"{parser.format_help()}\n{more}{examples_of(parser.prog)}")
+
+
+def _settings_formatter() -> type[argparse.HelpFormatter]:
+    """Return a formatter of settings: types as placeholders of values, defaults unless null, names once."""
+    from jsonargparse import DefaultHelpFormatter
+
+    class SettingsFormatter(DefaultHelpFormatter):
+        def start_section(self, heading: str | None) -> None:
+            super().start_section(textwrap.fill(heading or "", self._width))
+
+        def _get_help_string(self, action: argparse.Action) -> str:
+            if action.nargs == 0 or action.default in (None, [], argparse.SUPPRESS):
+                return action.help or ""
+            default = json.dumps(action.default) if isinstance(action.default, (bool, tuple)) else "%(default)s"
+            return f"{action.help} (default: {default})"
+
+        def _format_action_invocation(self, action: argparse.Action) -> str:
+            value = self._format_args(action, self._get_default_metavar_for_optional(action))
+            # the "\b" of --print_config moves its value next to it on a terminal only
+            return f"{', '.join(action.option_strings)} {value}".replace(" \b", "").rstrip()
+
+        def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+            hint = getattr(action, "_typehint", None)
+            types = {hint, *get_args(hint)}
+            if str in types or not types & {int, float}:
+                return super()._get_default_metavar_for_optional(action)
+            return "NUMBER" if float in types else "INTEGER"
+
+    return SettingsFormatter
 
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -231,9 +261,11 @@ def main_help() -> str:
     return "\n".join([*lines, "", "hopstate COMMAND --help shows the options and examples of a command."])
 
 
-def examples_of(name: str) -> str:
-    """Return the block of examples at the end of a command's help."""
-    return "\n".join(["Examples:", *(f"  hopstate {line}" for line in COMMANDS[name].examples)])
+def examples_of(prog: str) -> str:
+    """Return the examples at the end of a command's help: those of the method if `prog` names one with examples."""
+    examples = [f"hopstate {line}" for line in COMMANDS[prog.split()[1]].examples]
+    own = [line for line in examples if f"{line} ".startswith(f"{prog} ")]
+    return "\n".join(["Examples:", *(f"  {line}" for line in own or examples)])
 
 
 def split_group(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:

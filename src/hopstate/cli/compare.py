@@ -21,7 +21,7 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument("methods", help="names, separated by commas")
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a dataset")
     parser.add_argument("--splits", default="0", help="split numbers of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
-    parser.add_argument("--seeds", default="0", help="training seeds, e.g. 0-2 (default: 0)")
+    parser.add_argument("--seeds", default="0", help="numbers of training seeds, e.g. 0-4 for five runs (default: 0)")
     parser.add_argument("--out", help="folder for all runs and the table; an existing one is continued")
     parser.add_argument("--device", help="device: auto, cpu, cuda or cuda:N (loop.device)")
     options = command_options(parser, words)

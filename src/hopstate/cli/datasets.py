@@ -39,14 +39,14 @@ def _show(rows: list[dict[str, Any]], name: str) -> None:
     if name and len(rows) <= 5:
         for row in rows:
             for key, value in row.items():
-                console.print(f"{key:<10} {value}", highlight=False)
+                console.print(f"{key.replace('_', ' '):<10} {value}", highlight=False)
             console.print()
     else:
         columns = ("name", "kind", "split", "metric", "on_disk")
-        table = Table(*columns)
+        table = Table(*(name.replace("_", " ") for name in columns))
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
-        summary = f"{len(rows)} datasets; `hopstate datasets NAME` shows address, licence and where it was read."
+        summary = f"{len(rows)} datasets; `hopstate datasets NAME` shows its address, license and papers."
         console.print(summary, highlight=False)
     console.print(f"cache: {cache_folder()}", highlight=False)

@@ -48,7 +48,7 @@ def run(argv: list[str]) -> CommandResult:
     """Train; status 130 where Ctrl-C stopped it."""
     method = named_method(argv)
     parser = fit_parser(method)
-    show_settings_help(parser, "fit", argv[2:])
+    show_settings_help(parser, argv[2:])
     words = _with_data_of_run(method.name, argv[2:])
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import resolve_config

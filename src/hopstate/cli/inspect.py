@@ -32,7 +32,7 @@ def run(argv: list[str]) -> CommandResult:
         default="auto",
         help="content of the file (default: auto)",
     )
-    parser.add_argument("--plot", metavar="FILE.png", help="also save two charts of the data")
+    parser.add_argument("--plot", metavar="FILE", help="also draw two charts of the data: .png, .pdf or .svg")
     words, read = split_group(argv[1:], "--read.")
     options = parser.parse_args(words)
     if (Path(options.data) / "config.json").is_file():

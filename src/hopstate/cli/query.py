@@ -103,7 +103,10 @@ _EXIT_STATUS = "Exit status: 0 success, 1 error in the data or the run, 2 wrong 
 
 def _query_parser(command: str, what: str) -> CommandParser:
     how = f"Tables are read with the options of the run; --read.source_column NAME, ... overrides them. {_EXIT_STATUS}"
-    parser = _parser(command, what, "--device", "--method", "--state", "--ignore-state", how=how)
+    return _parser(command, what, how=how)
+
+
+def _add_query_options(parser: CommandParser) -> None:
     when = "a number in the time unit of the run, or a date (default: just after the last known event)"
     parser.add_argument("--time", help=when)
     parser.add_argument("--relation", metavar="NAME", help="relation of the queried events, if events have relations")
@@ -113,7 +116,7 @@ def _query_parser(command: str, what: str) -> CommandParser:
         "--explain", action="store_true", help="add the events or features that contributed most to each score"
     )
     parser.add_argument("--out", help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
-    return parser
+    parser.add_shared("--device", "--method", "--state", "--ignore-state")
 
 
 def _score(argv: list[str]) -> CommandResult:
@@ -122,6 +125,7 @@ def _score(argv: list[str]) -> CommandResult:
     )
     pairs = "a table with columns source, target and optionally time, or one pair: alice,bob"
     parser.add_argument("--pairs", required=True, help=pairs)
+    _add_query_options(parser)
     o, read = _parse(parser, argv)
     from hopstate.runs.queries import score
 
@@ -132,7 +136,10 @@ def _score(argv: list[str]) -> CommandResult:
 def _rank(argv: list[str]) -> CommandResult:
     parser = _query_parser("rank", "Rank the most likely next destinations of a node. The state does not change.")
     parser.add_argument(
-        "--source", action="append", metavar="ID", help="node to rank destinations for; can be repeated"
+        "--source",
+        action="append",
+        metavar="ID",
+        help="node to rank destinations for; can be repeated; required without --source-file",
     )
     parser.add_argument("--source-file", metavar="FILE", help="file with a column of sources")
     parser.add_argument(
@@ -146,6 +153,7 @@ def _rank(argv: list[str]) -> CommandResult:
     parser.add_argument("--predict", choices=("target", "relation"), default="target", help=predict)
     prefilter = "score only the N best candidates by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, metavar="N", help=prefilter)
+    _add_query_options(parser)
     o, read = _parse(parser, argv)
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("a source is missing. Give --source ID, or --source-file FILE")

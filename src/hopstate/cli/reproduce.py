@@ -32,7 +32,7 @@ from hopstate.runs.reproduce import (
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64. Such results are marked as altered and are
 not in the table of --table."""
 
-COLUMNS = ("recipe", "here", "metric", "published", "runs", "source")  # of --list; here: whether the data are
+COLUMNS = ("recipe", "local", "metric", "published", "runs", "source")  # of --list; local: data are on disk
 ROOM = 130  # characters below which sources stand under the table
 
 

@@ -83,9 +83,9 @@ def _options() -> argparse.ArgumentParser:
     names = "further host names to accept, for example those of a proxy (default: the address and localhost)"
     parser.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help=names)
     late = "events earlier than the last one: reject (default), clamp (use its time), dead-letter (store apart)"
-    parser.add_argument("--late", default="reject", help=late)
+    parser.add_argument("--late", choices=("reject", "clamp", "dead-letter"), default="reject", help=late)
     skew = "how far ahead of the clock an event may be: auto (one day if times are dates), 12h, a number, or never"
-    parser.add_argument("--max-clock-skew", default="auto", metavar="12h", help=skew)
+    parser.add_argument("--max-clock-skew", default="auto", metavar="DURATION", help=skew)
     fields = "fields that the run does not read: refuse the event (default) or ignore; those of --source are ignored"
     parser.add_argument("--unknown-fields", choices=("refuse", "ignore"), default="refuse", help=fields)
     every = "events between two snapshots (default: 100000)"
@@ -211,7 +211,7 @@ def _warn_unknown_settings(live: LiveRun) -> None:
 
 
 def _replay(argv: list[str]) -> CommandResult:
-    parser = _parser("replay", "What the events of a log were scored when they came; nothing is changed.")
+    parser = _parser("replay", "Compute the scores of a log's events again, as they were when the events came.")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
     o = parser.parse_args(argv)
     import pandas as pd

@@ -19,7 +19,7 @@ def run(argv: list[str]) -> CommandResult:
     """Search; status 130 if Ctrl-C stopped it."""
     method = named_method(argv)
     parser = tune_parser(method)
-    show_settings_help(parser, "tune", argv[2:])
+    show_settings_help(parser, argv[2:])
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import resolve_config
     from hopstate.runs.tune import space_of, tune_config
@@ -48,14 +48,12 @@ def tune_parser(method: AnyMethod) -> Parser:
         "--trials",
         type=int,
         default=20,
-        help="total number of trials, including those of an earlier call (default: 20)",
+        help="total number of trials, including those of an earlier call",
     )
     space = "KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C changes one key of the space, a YAML file replaces it; "
     space += "may be given several times"
     parser.add_argument("--space", action="append", default=[], help=space)
-    parser.add_argument(
-        "--search_seed", type=int, default=0, help="seed of the search; --seed is the seed of training (default: 0)"
-    )
+    parser.add_argument("--search_seed", type=int, default=0, help="seed of the search; --seed is the seed of training")
     parser.add_argument("--out", type=str, help="folder of the search; an existing one is continued")
     return parser
 

@@ -38,7 +38,7 @@ from hopstate.sampling.negatives import (
     distinct_sets,
     strategy_of,
 )
-from hopstate.streaming.protocols import LinkScorer, StreamingModel
+from hopstate.streaming.protocols import LinkScorer
 from hopstate.streaming.replay import as_scores, check_scores, replay_batches
 
 _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
@@ -403,7 +403,7 @@ def score_links(
         negatives,
         history=history,
         batch_size=batch_size,
-        keep_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
+        keep_ties=protocol == "pooled" or getattr(scorer, "by_time", False),
     )
 
 

@@ -94,78 +94,88 @@ def scalar(text: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """How graph files are read.
+class FileOptions:
+    """How files are read: what graphs and event streams share.
 
     Args:
-        format: "auto" detects it from content and extension; otherwise one of the formats in `hopstate datasets`.
-        features: table of node features with a node id column, for edge lists; or a folder with a table for each type
-            of nodes, named as the type (user.csv, item.csv).
-        labels: table of node labels with a node id column and an optional "split" column (train, val, test).
-        scale: scaling of node and edge features, fitted to training nodes and their edges: "standard" (mean and
-            standard deviation), "robust" (median and quartiles) or "none". "auto": none for published datasets,
-            otherwise standard.
-        missing: missing feature values: "error"; or impute the "mean" or "median" of the training nodes or their edges,
-            or "zero", and add an indicator column. "auto": mean for empty cells of node tables; error for edge tables
-            and infinities.
-        undirected: store every edge in both directions.
-        duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
-        self_loops: "keep" or "drop" edges from a node to itself.
-        header: whether the first line of an edge file has column names; null detects it.
-        separator: cell separator of an edge text file, such as ";", tab or space; null detects it.
+        format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
+        features: table of node features with a node id column; or a folder with a table for each type of nodes, called
+            as the type (user.csv, item.csv); or a .npy file.
+        header: whether the first line has column names; null detects it.
+        separator: cell separator of a text file, such as ";", tab or space; null detects it.
         source_column: column of source ids; null looks for a usual name.
         target_column: column of target ids; null looks for a usual name.
-        relation_column: column with the relation of each edge. "none" leaves out the relations of a store or object.
+        relation_column: column with the relation of each edge or event, such as "call" or "transfer". "none" leaves out
+            the relations of a store or object. null: a table has none.
         node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
-        edge_columns: columns of edge features; null uses all other numeric columns.
         columns: types of feature columns, if detection is wrong: '[venue=category, when=date, note=drop]'. Types:
-            number, category, date (ISO, or date:FORMAT as in strptime), drop.
-        id_column: column of node ids in node tables; null looks for a usual name.
-        label_column: column of labels in the table of labels; null looks for a usual name. "spam,bot" defines several
-            numeric targets.
-        split_column: column with train, val or test in the table of labels; null looks for a usual name.
+            number, category, date (ISO, or date:FORMAT as in strptime), drop. Listed columns of events become features.
         unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
-        task: meaning of numeric labels: "classification" or "regression". "auto": error if ambiguous.
-        multilabel: cells with several labels ("a;b"): "error" raises an error; "first" label only; the "whole" cell as
-            a class; "all" as multi-label.
         positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
             otherwise the rarer class in training.
         num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
-        bipartite: sources and targets are two sets of nodes, as users and items. "auto": if no node is in both columns,
-            or if they are named user and item. Numeric ids in both columns become u7 and i7.
         text_ids: keep ids as text, so that 5746.10 differs from 5746.1 and 7 from 7.0.
+        scale: scaling of features, fitted to training nodes and their edges, or training events: "standard" (mean and
+            standard deviation), "robust" (median and quartiles) or "none". "auto": none for published datasets,
+            otherwise standard.
         max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
             least 256 MiB.
     """
 
     format: str = "auto"
     features: str | None = None
-    labels: str | None = None
-    scale: Literal["auto", "standard", "robust", "none"] = "auto"
-    missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
-    undirected: bool = True
-    duplicates: Literal["keep", "drop"] = "drop"
-    self_loops: Literal["keep", "drop"] = "keep"
     header: bool | None = None
     separator: str | None = None
     source_column: str | None = None
     target_column: str | None = None
     relation_column: str | None = None
     node_type_column: str | None = None
-    edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
+    unlabeled_value: str | None = None
+    positive_class: str | None = None
+    num_nodes: int | None = None
+    text_ids: bool = False
+    scale: Literal["auto", "standard", "robust", "none"] = "auto"
+    max_bytes: str | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(FileOptions):
+    """How graph files are read.
+
+    Args:
+        labels: table of node labels with a node id column and an optional "split" column (train, val, test).
+        missing: missing feature values: "error"; or impute the "mean" or "median" of the training nodes or their edges,
+            or "zero", and add an indicator column. "auto": mean for empty cells of node tables; error for edge tables
+            and infinities.
+        undirected: store every edge in both directions.
+        duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
+        self_loops: "keep" or "drop" edges from a node to itself.
+        edge_columns: columns of edge features; null uses all other numeric columns.
+        id_column: column of node ids in node tables; null looks for a usual name.
+        label_column: column of labels in the table of labels; null looks for a usual name. "spam,bot" defines several
+            numeric targets.
+        split_column: column with train, val or test in the table of labels; null looks for a usual name.
+        task: meaning of numeric labels: "classification" or "regression". "auto": error if ambiguous.
+        multilabel: cells with several labels ("a;b"): "error" raises an error; "first" label only; the "whole" cell as
+            a class; "all" as multi-label.
+        bipartite: sources and targets are two sets of nodes, as users and items. "auto": if no node is in both columns,
+            or if they are named user and item. Numeric ids in both columns become u7 and i7.
+    """
+
+    labels: str | None = None
+    missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
+    undirected: bool = True
+    duplicates: Literal["keep", "drop"] = "drop"
+    self_loops: Literal["keep", "drop"] = "keep"
+    edge_columns: tuple[str, ...] | None = None
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    unlabeled_value: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     multilabel: Literal["error", "first", "whole", "all"] = "error"
-    positive_class: str | None = None
-    num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"
-    text_ids: bool = False
-    max_bytes: str | int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,8 +143,12 @@ def use_reference_ops() -> Iterator[None]:
     The setting applies to all threads of the process.
 
     Example:
-        with hopstate.ops.use_reference_ops():
-            y = selective_scan(u, delta, A, B, C)
+        >>> import torch
+        >>> u, delta, B, C = torch.rand(4, 6, 2, dtype=torch.float64)  # 6 tokens, 2 channels, 2 states
+        >>> with hopstate.ops.use_reference_ops():
+        ...     y = hopstate.selective_scan(u, delta, -torch.ones(2, 2).double(), B, C)
+        >>> y.shape
+        torch.Size([6, 2])
     """
     global _reference_depth
     _reference_depth += 1

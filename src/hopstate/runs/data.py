@@ -35,7 +35,7 @@ from hopstate.io.opening import (
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
-from hopstate.methods.method import Context, Method, ReadOptions, RunConfig, SetRun, SplitConfig
+from hopstate.methods.method import Context, FileOptions, Method, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
@@ -152,7 +152,7 @@ def _preprocess_features(
     record: Record, config: RunConfig, context: Context, edges: bool
 ) -> tuple[Any, dict[str, Any]]:
     read = config.read
-    if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
+    if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, FileOptions):
         return record, {}
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
@@ -261,18 +261,10 @@ def _apply_scaler(
     return scaler.apply(values if table is None else table.values)
 
 
+_COLUMNS = ("source", "target", "relation", "node_type", "id", "label", "split")
 _TABLE_OPTIONS = (
-    *(
-        "source_column",
-        "target_column",
-        "relation_column",
-        "node_type_column",
-        "edge_columns",
-        "id_column",
-        "label_column",
-        "split_column",
-    ),
-    *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
+    *(f"{role}_column" for role in _COLUMNS),
+    *("edge_columns", "missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 

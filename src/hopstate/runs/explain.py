@@ -512,7 +512,10 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     row = _row(node_ids, node, "node")
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
-    form = export_spec(method, task, fills=True)
+    try:
+        form = export_spec(method, task, fills=True)
+    except ConfigError as error:
+        raise ConfigError(f"--node takes gradients of the exported network, and {error}") from None
     inputs = dict(zip((port.name for port in form.inputs), form.filled(None), strict=True))
     name = "x" if "x" in inputs else "tokens"
     if name not in inputs:

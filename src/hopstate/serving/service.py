@@ -14,6 +14,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 import pandas as pd
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -137,8 +138,10 @@ class Tensor(BaseModel):
             values = [row[0] for row in values]
         if self.shape not in ([len(values)], [len(values), 1]):
             raise DataError(f"input {self.name} has {len(values)} values and shape {self.shape}")
+        bounds = np.iinfo(self.datatype.lower()) if kind is int else None
         for value in values:
-            if type(value) is not kind and not (kind is float and type(value) is int):
+            is_other = type(value) is not kind and not (kind is float and type(value) is int)
+            if is_other or (bounds and not bounds.min <= value <= bounds.max):
                 raise DataError(f"input {self.name} of datatype {self.datatype} holds {_text(value)[:40]!r}")
             if isinstance(value, str):
                 _checked_id(value)

@@ -1,9 +1,8 @@
-"""Scorers for models that read event histories from a neighbor store."""
+"""Scorers that read event histories from a neighbor store, without a memory of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.events import not_none
-from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.layers.modes import evaluating
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 
@@ -23,17 +21,12 @@ Input = tuple[Any, ...]  # nested tuples of CPU tensors
 
 
 class PairTokenizer(Protocol):
-    """Converts queries to model inputs."""
+    """Converts queries to model inputs.
 
-    store: Histories
+    marked: whether the last event feature, added by the library, marks deletions.
+    """
 
-    @property
-    def deletions(self) -> bool:
-        """Whether the store contains deletions."""
-
-    @property
-    def marked(self) -> bool:
-        """Whether the last event feature, added by the library, marks deletions."""
+    marked: bool
 
     def over(self, past: StreamState) -> Self:
         """Return a copy that reads all events of a stream state."""
@@ -45,65 +38,30 @@ class PairTokenizer(Protocol):
 TokenizerT = TypeVar("TokenizerT", bound=PairTokenizer)
 
 
-class _HistoryScorer(Generic[TokenizerT]):
-    """Base of the history scorers: tracks the visible events and runs the model in microbatches.
+class StatelessScorer:
+    """A scorer without state: it reads events from a neighbor store, strictly before the query time."""
+
+    observes = False
+
+    def reset(self) -> None:
+        """Do nothing: there is no state."""
+
+    def observe(self, batch: EventBatch) -> None:
+        """Do nothing: the store contains the events."""
+
+
+class _HistoryScorer(StatelessScorer, Generic[TokenizerT]):
+    """Base of the history scorers: runs the model in microbatches.
 
     Args:
         model: maps an input to (Q,), (Q, 1) or (Q, C) logits.
-        live: the tokenizer's store starts empty and grows with the observed events. Otherwise it contains the full
-            stream, and every query uses the events strictly before its time, including those of the same batch.
+        tokenizer: its store holds all events; a query uses those strictly before its time.
         max_queries: queries per microbatch.
     """
 
-    by_time = False
-
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: TokenizerT,
-        *,
-        live: bool = False,
-        max_queries: int = 512,
-    ) -> None:
+    def __init__(self, model: nn.Module, tokenizer: TokenizerT, *, max_queries: int = 512) -> None:
         self.activation: Callable[[Tensor], Tensor] = to_probabilities  # of the logits
-        self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
-        self._seen: NeighborStore | None = None
-
-    @property
-    def observes(self) -> bool:
-        """Whether observed events are stored."""
-        return self.live
-
-    @property
-    def seen(self) -> NeighborStore:
-        """The observed events, if live."""
-        if self._seen is None:
-            known = self.tokenizer.store
-            self._observed(NeighborStore(known.num_nodes, time_dtype=known.time_dtype))
-            return self.seen
-        return self._seen
-
-    def reset(self) -> None:
-        if self.live:
-            self._seen = None
-            self.tokenizer.store = self.seen
-
-    def observe(self, batch: EventBatch) -> None:
-        """Store events, if live."""
-        if self.live:
-            batch = batch if self.tokenizer.deletions else batch.additions()
-            self.seen.append(batch.src, batch.dst, batch.t, batch.event_ids)
-
-    def state(self) -> NeighborStore | None:
-        """Return a copy of the observed events if live, otherwise None."""
-        return deepcopy(self.seen) if self.live else None
-
-    def restore(self, state: NeighborStore | None) -> None:
-        if state is not None:
-            self._observed(deepcopy(state))
-
-    def _observed(self, store: NeighborStore) -> None:
-        self._seen = self.tokenizer.store = store
+        self.model, self.tokenizer, self.max_queries = model, tokenizer, max_queries
 
     def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         starts = range(0, len(columns[0]), self.max_queries)

@@ -1,4 +1,4 @@
-"""Memory models as `StreamingModel`s, and the conversion of event batches to their inputs.
+"""Scorers from a node memory, and the conversion of event batches to their inputs.
 
 History queries are strictly before a time. The context of a batch is queried before its first event. The time since a
 pair's last event is measured at the query, so it includes earlier events of the same batch.
@@ -221,12 +221,6 @@ class MemoryScorer:
         """Forget all events."""
         self._device = next(self.model.parameters()).device  # asked for often, which takes long
         self.memory = self.model.initial_state(self.inputs.store.num_nodes).to(self._device)
-
-    def state(self) -> NodeState:
-        return self.memory.snapshot()
-
-    def restore(self, state: NodeState) -> None:
-        self.memory = state.snapshot().to(self._device)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) CPU probabilities of pairs src (Q,), dst (Q,) at times t (Q,), without a memory update."""

@@ -1,13 +1,11 @@
 """Protocols and base classes of temporal models: replay, scoring, saved state and online inference.
 
-`Replayable` is what the evaluation loop needs. `LinkScorer` and `NodeScorer` add scoring. Every temporal method is a
-`StreamingModel`, whose state can be saved and restored; the same calls then give bit-identical scores. `MemoryModel`
-and `HistoryModel` are the underlying modules.
+`Replayable` is what the evaluation loop needs. `LinkScorer` and `NodeScorer` add scoring, and `HasMemory` a state that
+is saved with the stream. `MemoryModel` and `HistoryModel` are the underlying modules.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -28,7 +26,10 @@ Scores = np.ndarray | Tensor
 # ---- scorers -------------------------------------------------------------------------------------------
 @runtime_checkable
 class Replayable(Protocol):
-    """A temporal model that `streaming.replay` can drive. If its attribute `observes` is False, it gets no events."""
+    """A temporal model that `streaming.replay` can drive. If its attribute `observes` is False, it gets no events.
+
+    If its attribute `by_time` is True, batches must not split equal timestamps: their events would observe each other.
+    """
 
     def reset(self) -> None:
         """Forget all observed events."""
@@ -54,25 +55,6 @@ class NodeScorer(Replayable, Protocol):
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Scores:
         """Return scores of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
-
-
-StateT = TypeVar("StateT")
-
-
-@runtime_checkable
-class StreamingModel(LinkScorer, Protocol[StateT]):
-    """A link scorer whose state can be saved and restored.
-
-    by_time: batches must not split equal timestamps, because events would observe each other.
-    """
-
-    by_time: bool
-
-    def state(self) -> StateT:
-        """Return a copy of the state that later events do not change."""
-
-    def restore(self, state: StateT) -> None:
-        """Restore a state from `state`; a state can be restored several times."""
 
 
 @runtime_checkable
@@ -109,39 +91,6 @@ class FollowsStream(LinkScorer, Protocol):
 
     def over(self, past: StreamState) -> LinkScorer:
         """Return a copy that reads all events of a stream state and has observed those up to `past.settled`."""
-
-
-class StatelessScorer(ABC):
-    """A scorer without state: it reads events from a neighbor store, strictly before the query time."""
-
-    by_time = False
-    observes = False
-
-    @abstractmethod
-    def over(self, past: StreamState) -> LinkScorer:
-        """Return a copy that reads all events of a stream state."""
-
-    @abstractmethod
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
-        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,); relation as in `LinkScorer`."""
-
-    def reset(self) -> None:  # noqa: B027
-        """Do nothing: there is no state."""
-
-    def observe(self, batch: EventBatch) -> None:  # noqa: B027
-        """Do nothing: the store contains the events."""
-
-    def state(self) -> None:
-        return None
-
-    def restore(self, state: None) -> None:  # noqa: B027
-        """Do nothing: there is no state."""
-
-    @abstractmethod
-    def log_odds(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return (Q,) uncalibrated log-odds of pairs, or scores if these are not probabilities."""
 
 
 # ---- live runs -----------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ QUIET = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "l
 MEMORY = {"batch_size": 20, "model.time_dim": 4, "model.num_layers": 1}
 MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "recency": ("recency", {}),
+    "bank": ("edgebank", {}),
     "trees": ("pair-trees", {"model.num_trees": 5, "model.min_leaf": 5}),
     "mixer": ("graphmixer", {"model.dim": 8, "model.time_dim": 8, "model.num_layers": 1}),
     "memory": ("ctdg-ssm", {**MEMORY, "model.dim": 6}),
@@ -117,6 +118,22 @@ def test_a_saved_state_can_be_continued(made: tuple[Run, list[Run]], tmp_path: P
     hopstate.stream(twice, new.slice(0, 25))
     rest = hopstate.stream(twice, new.slice(25, 60))
     np.testing.assert_allclose(rest["score"], whole["score"][25:], atol=F32_SUM)
+
+
+def test_edgebank_and_a_memory_observe_events_in_one_ensemble(runs: dict[str, Run], tmp_path: Path) -> None:
+    run = hopstate.ensemble([runs["bank"].path, runs["memory"].path], out=tmp_path / "run")
+    own, found = events(), list[np.ndarray]()
+    u, v = next((u, v) for u in range(12) for v in range(12, 24) if not ((own.src == u) & (own.dst == v)).any())
+    new = replace(later(own), src=np.full(60, u), dst=np.full(60, v))
+    with load_run(run.path) as (_, task):
+        start = continue_stream(task, initial_state(task, task.stream), task.stream, score=False)[1]
+        for size in (60, 10):
+            past, scores = start, []
+            for first in range(0, 60, size):
+                columns, past = continue_stream(task, past, new.slice(first, first + size))
+                scores.append(columns["score"])
+            found.append(np.concatenate(scores))
+    np.testing.assert_allclose(found[0], found[1], atol=F32_SUM)
 
 
 def test_members_are_reported_and_do_not_leak(made: tuple[Run, list[Run]]) -> None:

@@ -9,7 +9,6 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes
-from hopstate.streaming.history_scorer import HistoryNodeScorer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.tasks.event_node import EventNodeTask, event_classes
 from hopstate.training.tasks.events import HistoryNodes
@@ -73,15 +72,6 @@ def test_the_task_learns_from_the_history():
     assert table["node"].tolist() == task.stream.src[task.split.val].tolist()
     with pytest.raises(ConfigError, match="all"):
         task.evaluate("all")
-
-
-def test_a_live_node_scorer_equals_one_over_the_full_stream():
-    task = _task()
-    live = HistoryNodeScorer(task.model, _task().source.inputs, live=True)
-    for batch in (task.stream.take(np.arange(i, i + 50)) for i in range(0, 150, 50)):
-        live.observe(batch)
-    nodes, t = np.arange(6), np.full(6, task.stream.t[150])
-    assert torch.allclose(live.score_nodes(nodes, t), task.scorer("test").score_nodes(nodes, t), atol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [None, np.full(200, 2), np.full(200, 0.5)])

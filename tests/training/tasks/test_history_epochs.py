@@ -99,9 +99,9 @@ def test_batches_of_a_sampled_epoch_are_batches_of_a_full_one(method: str, tmp_p
         rest = list(some.batches(epoch, 3))  # resumed in the middle
         assert len(rest) == 2
         assert all(map(equal, own[3:], rest))
-    assert some.source.train_inputs.store.num_events == len(
-        some.split.train
-    )  # histories include events that are not drawn
+    inputs = some.source.train_inputs
+    store = getattr(inputs, "inner", inputs).store
+    assert store.num_events == len(some.split.train)  # histories include events that are not drawn
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.data.vocabulary import Vocabulary
@@ -180,26 +180,6 @@ def test_scoring_keeps_the_mode_of_the_model_and_ignores_dropout():
     query = np.array([1]), np.array([9]), np.array([150.0])
     assert torch.equal(task.scorer("test").score(*query), task.scorer("test").score(*query))
     assert task.model.training
-
-
-def test_a_live_link_scorer_equals_one_over_the_full_stream():
-    task = _task()
-    stream, half = task.stream, 150
-    while stream.t[half] == stream.t[half - 1]:
-        half += 1
-    task.source.inputs.store = NeighborStore(14)
-    live = HistoryScorer(task.model, task.source.inputs, live=True)
-    live.reset()
-    assert live.tokenizer.store.num_events == 0
-    for start in range(0, half, 40):
-        rows = np.arange(start, min(start + 40, half))
-        live.observe(stream.take(rows))
-    query = np.arange(8), np.full(8, 9), np.full(8, stream.t[half])
-    whole = _task()
-    torch.testing.assert_close(live.score(*query), whole.scorer("test").score(*query), rtol=1e-5, atol=1e-6)
-    whole_scorer = whole.scorer("test")
-    whole_scorer.observe(EventBatch(event_ids=np.array([0]), src=np.array([0]), dst=np.array([9]), t=np.array([1e6])))
-    assert whole.source.inputs.store.num_events == 300
 
 
 def test_the_epoch_is_selected_by_the_first_strategy_or_by_all():

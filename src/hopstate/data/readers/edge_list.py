@@ -20,7 +20,7 @@ from hopstate.data.readers.encode import (
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
 from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, is_folder
 from hopstate.data.readers.notes import date_hint, time_notes, uninformative_columns
-from hopstate.data.readers.relations import node_type_columns, node_types_of, relations_of
+from hopstate.data.readers.relations import node_types_of, relations_of
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -33,6 +33,7 @@ from hopstate.data.readers.roles import (
     check_unnamed,
     find_role_column,
     is_unnamed,
+    node_type_columns,
     roles_note,
 )
 from hopstate.data.readers.tables import Table, is_numeric, read_table, stem_of

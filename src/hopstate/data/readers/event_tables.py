@@ -21,7 +21,7 @@ from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_feature
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
 from hopstate.data.readers.local import are_formatted_numbers
 from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, with_node_tables
-from hopstate.data.readers.relations import node_type_columns, node_types_of, relations_of
+from hopstate.data.readers.relations import node_types_of, relations_of
 from hopstate.data.readers.roles import (
     ONE,
     SOURCES,
@@ -36,6 +36,7 @@ from hopstate.data.readers.roles import (
     check_unnamed,
     find_role_column,
     is_unnamed,
+    node_type_columns,
     roles_note,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from hopstate.data.events import GONE
-from hopstate.data.labels import split_column_names
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.tables import Table
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import DataError
 
 IGNORED = "none"  # in place of a column of relations or types: events of a typed source are read as untyped
 MAX_RELATIONS = 10_000
@@ -27,17 +26,6 @@ def relations_of(table: Table, column: str, kinds: np.ndarray | None) -> tuple[n
     check_num_types(names, f"{table.path}: column {column!r}")
     codes = codes_of_types(texts, names)
     return np.where(needed, codes, 0).astype(np.int32), names
-
-
-def node_type_columns(table: Table, given: str | None) -> tuple[str, ...]:
-    """Return the two columns that the option node_type_column names, none without it."""
-    columns = split_column_names(table, given, "node_type_column")
-    if given is not None and len(columns) != 2:
-        raise ConfigError(
-            f"node_type_column names two columns, the types of sources and of targets: got {given!r}. Write "
-            "--read.node_type_column SOURCE_TYPE,TARGET_TYPE"
-        )
-    return columns
 
 
 def node_types_of(

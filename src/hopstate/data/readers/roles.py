@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hopstate.data.labels import split_column_names
 from hopstate.data.readers.tables import Table
 from hopstate.data.readers.text import role_name
 from hopstate.data.vocabulary import as_texts, count_shared
@@ -65,6 +66,17 @@ def find_role_column(
     if len(could) > 1:
         raise ambiguous_role_error(table, could, option)
     return could[0] if could else None
+
+
+def node_type_columns(table: Table, given: str | None) -> tuple[str, ...]:
+    """Return the two columns that the option node_type_column names, none without it."""
+    columns = split_column_names(table, given, "node_type_column")
+    if given is not None and len(columns) != 2:
+        raise ConfigError(
+            f"node_type_column names two columns, the types of sources and of targets: got {given!r}. Write "
+            "--read.node_type_column SOURCE_TYPE,TARGET_TYPE"
+        )
+    return columns
 
 
 def ambiguous_role_error(table: Table, could: Sequence[str], option: str) -> DataError:

@@ -24,14 +24,7 @@ from hopstate.layers.typed import TypeEmbedding, add_types
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_baselines
-from hopstate.methods.shared.link import (
-    HistoryLinkRun,
-    TokenizerWrapper,
-    feature_dims,
-    history_features,
-    history_method,
-    history_task,
-)
+from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.programs import ExportSpec, Tensors, history_spec, packed_tokens
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
@@ -98,7 +91,7 @@ class RecentLinks(NamedTuple):
     query_relation: Tensor | None = None
 
 
-class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
+class RecentLinkTokenizer:
     """Tokenize pairs as the most recent links of both endpoints.
 
     Args:
@@ -127,18 +120,13 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
     ) -> None:
         check_range(minimum=1, num_links=num_links, num_neighbors=num_neighbors)
         recent = HistoryConfig(max_length=num_links, target="none")
-        super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions, dtype))
-        self.inner.x = None  # a link has no node features
+        self.inner = HistoryTokenizer(store, stream, recent, clock, deletions, dtype)
+        self.inner.x, self.marked = None, self.inner.marked  # a link has no node features
         self.node_type: Rows | None = stream.node_type
         self.inner.node_type = None
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
         self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
         self._neighbors = self._averaged if stream.has_node_features else None
-
-    def on_store_change(self, store: Histories) -> None:
-        """Average neighbor features over the new store, too."""
-        if self._neighbors is not None:
-            self._neighbors.store = store
 
     def over(self, past: StreamState) -> RecentLinkTokenizer:
         """Return a tokenizer over all events of a stream state, with its features."""

@@ -42,12 +42,12 @@ class EnsembleRun(LinkRun):
 
 
 class EnsembleScorer:
-    """Score pairs by the weighted log-odds of the members (`StreamingModel`)."""
+    """Score pairs by the weighted log-odds of the members."""
 
     def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any]) -> None:
         self.stack, self.names, self.scorers = stack, names, scorers
         self.observes = any(getattr(scorer, "observes", True) for scorer in scorers)
-        self.by_time = any(member.by_time for member in scorers)
+        self.by_time = any(getattr(scorer, "by_time", False) for scorer in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
                 scorer.activation = to_values
@@ -61,14 +61,6 @@ class EnsembleScorer:
         """Let every member observe a batch."""
         for scorer in self.scorers:
             scorer.observe(batch)
-
-    def state(self) -> list[Any]:
-        return [scorer.state() for scorer in self.scorers]
-
-    def restore(self, state: list[Any]) -> None:
-        """Restore the state that `state` returned."""
-        for scorer, scorer_state in zip(self.scorers, state, strict=True):
-            scorer.restore(scorer_state)
 
     def members(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
@@ -108,6 +100,7 @@ class MovingEnsemble(EnsembleScorer):
     def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any], past: StreamState) -> None:
         super().__init__(stack, names, scorers)
         self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, LazyMemoryScorer)]
+        self._observing = [scorer for scorer in scorers if getattr(scorer, "observes", True)]
         last = 0
         for member in self.moving:
             (K, _, d), first = member.memory.memory.shape, last
@@ -123,8 +116,19 @@ class MovingEnsemble(EnsembleScorer):
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Run `observe` in slices."""
-        for member in self.moving:
-            yield from member.observing(batch)
+        for scorer in self._observing:
+            if isinstance(scorer, LazyMemoryScorer):
+                yield from scorer.observing(batch)
+            else:
+                scorer.observe(batch)
+
+    def state(self) -> list[Any]:
+        """Return the states of the members that observe events."""
+        return [scorer.state() for scorer in self._observing]
+
+    def restore(self, state: list[Any]) -> None:
+        for scorer, own in zip(self._observing, state, strict=True):
+            scorer.restore(own)
 
     def scores_without(
         self, replays: Sequence[EventReplay], follow: Callable[[StreamState], EnsembleScorer]

@@ -52,7 +52,7 @@ class GMNConfig:
         pooling: pooling of token rows, and of nodes in graph tasks.
         graph_pooling: pooling of a graph's nodes. "all" concatenates mean, sum and maximum. null: same as pooling.
         input_readout: add a linear map of a graph's pooled features and encodings to its output, as in GIN's readout.
-        node_token: append the node itself to its tokens (section 4.1). False: only walk tokens (Equation 7).
+        node_token: append the node itself to its tokens (section 4.1); false keeps only walk tokens (Equation 7).
         readout: output of the token blocks: the "last" token or the "mean" of all.
         token_layers: blocks over each node's tokens.
         node_layers: blocks over the nodes, per layer in "gps-mamba".

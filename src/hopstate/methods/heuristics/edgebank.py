@@ -74,8 +74,6 @@ class EdgeBank:
         index: its neighbor index, if one exists.
     """
 
-    by_time = False
-
     @dataclass(frozen=True, kw_only=True)
     class Config:
         """Settings of `EdgeBank`.

@@ -23,7 +23,8 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
 from hopstate.sampling.negatives import Negatives
-from hopstate.streaming.protocols import FollowsStream, StatelessScorer
+from hopstate.streaming.history_scorer import StatelessScorer
+from hopstate.streaming.protocols import FollowsStream
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask

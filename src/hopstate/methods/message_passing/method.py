@@ -152,7 +152,10 @@ def _network_spec(model: nn.Module) -> ExportSpec:
     if not isinstance(model, Backbone):
         raise ConfigError(f"{type(model).__name__} is not a backbone and has no program over a list of edges")
     if BACKBONES[model.kind].edges == "relations":
-        raise ConfigError(f"{model.kind} cannot be exported: it chooses the edges of each relation in turn")
+        raise ConfigError(
+            f"{model.kind} cannot be exported: it chooses the edges of each relation in turn. Train gat, gin or pna, "
+            "which read relations as edge features"
+        )
     like, count = next(model.parameters()), len(EDGES[0])
     width, ports = model.in_dim, []
 

@@ -28,7 +28,8 @@ from hopstate.methods.pair_trees.method import MIN_TRAIN_EVENTS, fitted, importa
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_baselines, event_targets
 from hopstate.methods.shared.link import HistoryIndex, clock_of, used_features
-from hopstate.streaming.protocols import Scores, StatelessScorer
+from hopstate.streaming.history_scorer import StatelessScorer
+from hopstate.streaming.protocols import Scores
 from hopstate.tokens.pair_features import MOST_COLUMNS, PairFeatures, feature_names, frequent_relations, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.event_node import EventNodeTask, EventTargets

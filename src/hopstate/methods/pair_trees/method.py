@@ -39,7 +39,7 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
-from hopstate.streaming.protocols import StatelessScorer
+from hopstate.streaming.history_scorer import StatelessScorer
 from hopstate.tokens.pair_features import (
     GROWING,
     MOST_COLUMNS,

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
 from hopstate.data.dates import Clock, TimeScale
 from hopstate.data.events import EventStream, TieOrder, as_slice, is_prefix
-from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
+from hopstate.data.neighbor_store import Histories, NeighborStore, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.io.scratch import release_pages
 from hopstate.layers.decoders import PairHistory
-from hopstate.methods.method import Baselines, Context, Method, RunConfig, Space
+from hopstate.methods.method import Baselines, Context, FileOptions, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, parse_count, sample_rows
@@ -31,7 +31,7 @@ from hopstate.sampling.negatives import (
     TrainingNegatives,
     load_or_draw,
 )
-from hopstate.streaming.history_scorer import Input, PairTokenizer, TokenizerT
+from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.tokens.pair_features import PairFeatures
@@ -44,78 +44,41 @@ _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventReadOptions:
+class EventReadOptions(FileOptions):
     """How event files are read; see `hopstate.data.readers.read_events.read_events`.
 
     Args:
-        format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
-        features: table of node features with a node id column; or a folder with a table for each type of nodes, called
-            as the type (user.csv, item.csv); or a .npy file.
-        header: whether the first line has column names; null detects it.
-        separator: cell separator of a text file, such as ";", tab or space; null detects it.
         time_format: strptime format of dates that are not ISO, such as "%d.%m.%Y %H:%M".
-        source_column: column of source ids; null looks for a usual name.
-        target_column: column of target ids; null looks for a usual name.
         time_column: column of times; null looks for a usual name.
         kind_column: column with "add" or "delete" for each event, or "delete-node" with an empty target; null uses the
             usual names.
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
-        relation_column: column with the relation of each event, such as "call" or "transfer". "none" leaves out the
-            relations of a store. null: a table has none.
-        node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         task: meaning of labels: "classification" (also "auto") or "regression".
-        unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
-            ambiguous.
         multilabel: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
-        positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
-            otherwise the rarer class in training.
         edge_columns: columns of event features; null uses the usual names.
-        columns: types of event feature columns, if detection is wrong: '[venue=category, when=date]'. Types: number,
-            category, date (ISO, or date:FORMAT as in strptime), drop. Listed columns become features.
-        num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
         bipartite: sources and targets are two sets of nodes. "true" renames ids to u7 and i7, "false" merges equal ids.
             "auto" decides by column names (user and item are two sets, source and target one).
-        text_ids: keep ids as text, so that 5746.10 differs from 5746.1 and 7 from 7.0.
         time_unit: s, ms, us or ns since 1970, for splits by date; null uses the unit of the file.
-        scale: scaling of features, fitted to training events: "standard" (mean and standard deviation), "robust"
-            (median and quartiles) or "none". "auto": none for published datasets, otherwise standard.
         missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
             and add an indicator column. "auto": mean; error for infinities.
         drop_missing_time: ignore events without a valid time. Otherwise they are an error.
         tie_order: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
             label, which makes results independent of row order. Streams with deletions keep the file order.
-        max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
-            least 256 MiB.
     """
 
-    format: str = "auto"
-    features: str | None = None
-    header: bool | None = None
-    separator: str | None = None
     time_format: str | None = None
-    source_column: str | None = None
-    target_column: str | None = None
     time_column: str | None = None
     kind_column: str | None = None
     label_column: str | None = None
-    relation_column: str | None = None
-    node_type_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
-    unlabeled_value: str | None = None
     multilabel: Literal["whole", "all"] = "whole"
-    positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"
-    text_ids: bool = False
     time_unit: str | None = None
-    scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
     drop_missing_time: bool = False
     tie_order: TieOrder = "file"
-    max_bytes: str | int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,14 +241,15 @@ def history_task(
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    index = HistoryIndex(stream, deletions=deletion_handling != "drop")
+    keeps_deletions = deletion_handling != "drop"
+    index = HistoryIndex(stream, deletions=keeps_deletions)
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = index.histories(events, rows)
         inner = tokenizer(store, events, clock, deletion_handling, config.loop.float_type)
         if pair_head is None:
             return inner
-        additions = index.additions_only(events, rows) if inner.deletions and events.has_deletes else store
+        additions = index.additions_only(events, rows) if keeps_deletions and events.has_deletes else store
         return PairHistoryTokenizer(inner, pair_features(additions, events, clock))
 
     train_inputs = inputs(stream, split.train)
@@ -400,40 +364,12 @@ def evaluation_negatives(
 SCALE_SAMPLE = 20_000  # evenly spaced training events that fit the feature scale
 
 
-class TokenizerWrapper(Generic[TokenizerT]):
-    """Base class of tokenizers that extend another tokenizer."""
-
-    def __init__(self, inner: TokenizerT) -> None:
-        self.inner = inner
-
-    @property
-    def deletions(self) -> bool:
-        return self.inner.deletions
-
-    @property
-    def marked(self) -> bool:
-        return self.inner.marked
-
-    @property
-    def store(self) -> Histories:
-        """Histories that the inner tokenizer reads."""
-        return self.inner.store
-
-    @store.setter
-    def store(self, store: Histories) -> None:
-        self.inner.store = store
-        self.on_store_change(store)
-
-    def on_store_change(self, store: Histories) -> None:
-        """React to a new store. Does nothing by default."""
-
-
 def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
     """Return the pair features that a head reads, without event features."""
     return PairFeatures(store, stream, clock, np.empty(0, np.int64))
 
 
-class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
+class PairHistoryTokenizer:
     """A tokenizer that adds features of each pair's history to the model's input.
 
     Args:
@@ -442,13 +378,7 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
     """
 
     def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
-        super().__init__(inner)
-        self.features = features
-
-    def on_store_change(self, store: Histories) -> None:
-        # pair features need a real store, and ignore deletions
-        if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
-            self.features.store = store
+        self.inner, self.features, self.marked = inner, features, inner.marked
 
     def over(self, past: StreamState) -> PairHistoryTokenizer:
         tokenizer = copy(self)
