@@ -110,7 +110,7 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
     errors = [line for line in error_output.splitlines() if line.startswith("error: ")]
     if done["late"]:
         return "it hung"
-    if "Traceback" in error_output or "unforeseen" in error_output or done["code"] not in (0, 1, 2):
+    if "Traceback" in error_output or "error: unexpected" in error_output or done["code"] not in (0, 1, 2):
         return f"code {done['code']}"
     if any((folder / name).exists() for name in ("evil", "evil.pyc", "ran")):
         return "foreign code ran"

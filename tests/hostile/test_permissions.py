@@ -69,7 +69,7 @@ def refused(
     done = server.run(argv, folder)
     assert done["code"] in (1, 2), done
     assert "Traceback" not in done["err"]
-    assert "unforeseen" not in done["err"]
+    assert "error: unexpected" not in done["err"]
     shown = next(line for line in done["err"].splitlines() if line.startswith("error: "))
     assert Path(target).name in shown or target.split("/")[0] in shown, shown
     assert "ermission" in shown or "unable to open" in shown, shown
