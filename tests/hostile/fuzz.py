@@ -175,22 +175,22 @@ def _text(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at = rng.randrange(len(lines))
         how = rng.randrange(9)
-        held = lines[at].split(cut)
-        place = rng.randrange(len(held))
+        cells = lines[at].split(cut)
+        place = rng.randrange(len(cells))
         if how < 4:
-            held[place] = rng.choice(CELLS)
+            cells[place] = rng.choice(CELLS)
         elif how == 4:
-            held.insert(place, rng.choice(CELLS))
-        elif how == 5 and len(held) > 1:
-            del held[place]
+            cells.insert(place, rng.choice(CELLS))
+        elif how == 5 and len(cells) > 1:
+            del cells[place]
         elif how == 6:
             lines.insert(rng.randrange(len(lines)), lines[0])
         elif how == 7:
-            held = [*held, ""]
+            cells = [*cells, ""]
         else:
             lines.insert(at, rng.choice(["", "# note", lines[at], "\r", "x" * 1000]))
             continue
-        lines[at] = cut.join(held)
+        lines[at] = cut.join(cells)
     end = rng.choice(("\n", "\n", "\n", "\r\n", "\r"))
     return end.join(lines).encode("utf-8", "surrogatepass")
 
@@ -247,8 +247,8 @@ def _npy(data: bytes, rng: random.Random) -> bytes:
 
 def _npz(data: bytes, rng: random.Random) -> bytes:
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as held:
-            arrays = dict(held)
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = dict(archive)
         assert all(max(one.size, one.nbytes, 600 * one.dtype.itemsize) < 1 << 16 for one in arrays.values())
     except Exception:
         return data[: rng.randrange(len(data) + 1)]
@@ -369,16 +369,20 @@ def _zip(data: bytes, rng: random.Random) -> bytes:
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            held = {name: archive.read(name) for name in archive.namelist()}
+            members = {name: archive.read(name) for name in archive.namelist()}
     except Exception:
         return data
-    name = rng.choice(sorted(held))
-    held[name] = _text(held[name], rng) if name.endswith(".csv") else held[name][: rng.randrange(len(held[name]) + 1)]
+    name = rng.choice(sorted(members))
+    members[name] = (
+        _text(members[name], rng) if name.endswith(".csv") else members[name][: rng.randrange(len(members[name]) + 1)]
+    )
     if rng.random() < 0.2:
-        held[rng.choice(["../evil.csv", "tgbl-wiki_edgelist.csv", "x/tgbl-x_edgelist_v2.csv", "a"])] = held.pop(name)
+        members[rng.choice(["../evil.csv", "tgbl-wiki_edgelist.csv", "x/tgbl-x_edgelist_v2.csv", "a"])] = members.pop(
+            name
+        )
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
-        for key, value in held.items():
+        for key, value in members.items():
             archive.writestr(key, value)
     return out.getvalue()
 
