@@ -375,11 +375,8 @@ class NeighborStore(Histories):
             entries_kept = self._events[entries] != hidden
             length = np.bincount(np.repeat(np.arange(len(nodes)), length)[entries_kept], minlength=len(nodes))
             start, entries = np.cumsum(length) - length, entries[entries_kept]
-            store._codes, store._events, store._times = (
-                self._codes[entries],
-                self._events[entries],
-                self._times[entries],
-            )
+            store._codes, store._events = self._codes[entries], self._events[entries]
+            store._times = self._times[entries]
         store._start, store._length = np.zeros((2, self.num_nodes), np.int64)  # takes no memory until it is written
         store._start[nodes], store._length[nodes] = start, length
         return store
@@ -469,11 +466,8 @@ class NeighborStore(Histories):
             for i in range(0, len(src), _CHUNK):
                 part = slice(i, i + _CHUNK)
                 ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
-                a, b, when = (
-                    _as_int64_rows(src[part]),
-                    _as_int64_rows(dst[part]),
-                    np.ascontiguousarray(t[part], self.time_dtype),
-                )
+                a, b = _as_int64_rows(src[part]), _as_int64_rows(dst[part])
+                when = np.ascontiguousarray(t[part], self.time_dtype)
                 fill_node_range(a, b, when, i, ids, low, high, self._start, self._length, *entries)
                 release_pages(src, dst, t)
             for column, filled in zip(columns, entries, strict=True):

@@ -426,10 +426,8 @@ def link_report(
         )
         if link_scores.collisions is not None and link_scores.collisions.mean() >= _MIN_COLLISION_SHARE:
             rows[-1]["collision_rate"] = float(link_scores.collisions.mean())
-        values = [
-            scores_of_kind for scores_of_kind in (link_scores.positive, link_scores.negative) if len(scores_of_kind)
-        ]
-        if not STRATEGIES[strategy].ranking and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
+        values = np.concatenate([link_scores.positive, link_scores.negative])
+        if not STRATEGIES[strategy].ranking and values.min() >= 0 and values.max() <= 1:
             reliability[name, strategy] = curve = calibration(*link_scores.without_collisions().pooled())
             rows[-1] |= {"ece": curve.ece, "brier": curve.brier}
     distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
@@ -468,9 +466,8 @@ def score_split(
             positive=positive[np.searchsorted(positive_rows, drawn.rows)],
             negative=scores,
             offsets=drawn.offsets,
-            collisions=None
-            if STRATEGIES[drawn.strategy].ranking
-            else drawn.collisions(stream),  # these are other nodes
+            # candidates of a ranking are other nodes
+            collisions=None if STRATEGIES[drawn.strategy].ranking else drawn.collisions(stream),
         )
         for (key, drawn), scores in zip(negatives.items(), negative, strict=True)
     }
@@ -526,7 +523,4 @@ def _batch_means(score_queries: LinkScores) -> dict[str, float]:
 
 
 def _ap_and_auc(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
-    return {
-        "average_precision": average_precision_of(positive, negative),
-        "roc_auc": roc_auc_of(positive, negative),
-    }
+    return {"average_precision": average_precision_of(positive, negative), "roc_auc": roc_auc_of(positive, negative)}

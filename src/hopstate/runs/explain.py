@@ -522,15 +522,13 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
         raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")
     x = inputs[name] = inputs[name].detach().requires_grad_()
     lists = _edge_lists(form.module, inputs)
-    ends = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *(feature_columns for *_, feature_columns in lists)], 1)
-    edges, place = ends.unique(dim=1, return_inverse=True)
+    every = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *(ends for *_, ends in lists)], 1)
+    edges, place = every.unique(dim=1, return_inverse=True)
     mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
     try:
-        for (given, module, _), part in zip(
-            lists, place.split([feature_columns.shape[1] for *_, feature_columns in lists])
-        ):
+        for (given, module, _), part in zip(lists, place.split([ends.shape[1] for *_, ends in lists])):
             set_masks(module, mask[part], given, apply_sigmoid=False)
-            given.message_mask = mask[part]  # type: ignore[attr-defined]  # see `layers.edge_list`
+            given.message_mask = mask[part]  # type: ignore[attr-defined]  # see `EdgeList.gated_mean`
         out = form.module(*inputs.values())[row]
         target = task.labels.target
         several = target.goal == "classes" and out.numel() > 1
@@ -544,22 +542,21 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     width, word = x.shape[-1], "encoding " if names else ""  # encodings follow the features
     names = [*names, *(f"{word}{k}" for k in range(width - len(names)))][:width]
     columns = [f"hop {k}: {name}" for k in range(x.shape[1]) for name in names] if x.ndim == 3 else names
-    feature_columns = {
-        "feature": columns,
-        "value": x[row].detach().flatten().numpy(),
-        "contribution": contributions[row].ravel(),
-    }
+    values = x[row].detach().flatten().numpy()
+    features = pd.DataFrame({"feature": columns, "value": values, "contribution": contributions[row].ravel()})
     total = contributions.reshape(len(contributions), -1).sum(1)
     ids = node_ids.names(np.arange(len(total)))
     counting, passing = np.flatnonzero(total), np.flatnonzero(by_edge_values)
-    ends = edges[:, passing].numpy()
+    sources, targets = ids[edges[:, passing].numpy()]
+    of_edges = pd.DataFrame({"source": sources, "target": targets, "contribution": by_edge_values[passing]})
     return NodeExplanation(
-        node, str(output), float(out[best].detach()), _largest_first(pd.DataFrame(feature_columns)),
-        _largest_first(pd.DataFrame({"node": ids[counting], "contribution": total[counting]})),
-        _largest_first(
-            pd.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]], "contribution": by_edge_values[passing]})
-        ),
-    )  # fmt: skip
+        node=node,
+        output=str(output),
+        logit=float(out[best].detach()),
+        features=_largest_first(features),
+        nodes=_largest_first(pd.DataFrame({"node": ids[counting], "contribution": total[counting]})),
+        edges=_largest_first(of_edges),
+    )
 
 
 def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, nn.Module, torch.Tensor]]:

@@ -185,10 +185,8 @@ class NodeSetSource(BatchSource):
     ) -> None:
         self.graph, self.sampler, self.compensation, self.prefetch_bytes = graph, sampler, compensation, prefetch_bytes
         self._x = all_features(graph) if graph.x is not None and _is_large_file(graph.x) else None
-        self._prefetched, self._sets = (
-            PrefetchedRows(),
-            PrefetchedNodeSets(sampler, self._max_prefetched_nodes, self._prefetch),
-        )
+        self._prefetched = PrefetchedRows()
+        self._sets = PrefetchedNodeSets(sampler, self._max_prefetched_nodes, self._prefetch)
         self.is_train = np.zeros(graph.num_nodes, bool)
         self.is_train[train] = True
         self.cutter = cutter_of(graph)

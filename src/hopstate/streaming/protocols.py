@@ -24,7 +24,6 @@ Scores = np.ndarray | Tensor
 
 
 # ---- scorers -------------------------------------------------------------------------------------------
-@runtime_checkable
 class Replayable(Protocol):
     """A temporal model that `streaming.replay` can drive. If its attribute `observes` is False, it gets no events.
 
@@ -38,7 +37,6 @@ class Replayable(Protocol):
         """Update the state with events that were already scored, or that precede all scored events."""
 
 
-@runtime_checkable
 class LinkScorer(Replayable, Protocol):
     """A temporal model that scores pairs; scoring must not change later scores."""
 
@@ -49,7 +47,6 @@ class LinkScorer(Replayable, Protocol):
         """
 
 
-@runtime_checkable
 class NodeScorer(Replayable, Protocol):
     """A temporal model that scores nodes."""
 
@@ -127,8 +124,8 @@ class LiveTask(Protocol[FollowerT]):
 
 
 # ---- modules -------------------------------------------------------------------------------------------
-class TemporalModel(nn.Module):
-    """A network over event streams.
+class HistoryModel(nn.Module):
+    """A network over event histories: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits.
 
     feature_dims: widths of the node and event features that it reads, 0 for none.
     """
@@ -136,15 +133,11 @@ class TemporalModel(nn.Module):
     feature_dims: tuple[int, int]
 
 
-class HistoryModel(TemporalModel):
-    """A network over event histories: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits."""
-
-
-class MemoryModel(TemporalModel):
+class MemoryModel(nn.Module):
     """A network with a node memory, which is passed in and returned.
 
     tag: name of the states that this model reads and writes.
-    node_dim, edge_dim: see `feature_dims`.
+    node_dim, edge_dim: widths of the node and event features that it reads, 0 for none; feature_dims: both.
     order: number of hops of the active nodes of a batch.
     time_dim: width of the time encodings; 0 if updates do not use times.
     update_all: every node with an earlier event is active in every batch.
@@ -155,6 +148,7 @@ class MemoryModel(TemporalModel):
     tag: str
     node_dim: int
     edge_dim: int
+    feature_dims: tuple[int, int]
     order: int = 0
     time_dim: int = 0
     update_all: bool = False

@@ -163,14 +163,10 @@ class MovingEnsemble(EnsembleScorer):
         if not len(nodes):
             return None
         memories = [member.remembered(nodes) for member in self.moving]
-        width, last_time = (
-            max(member_memory.output.shape[1] for member_memory in memories),
-            np.max([member_memory.last_time for member_memory in memories], 0),
-        )
-        rows = [np.concatenate([member_memory.memory, member_memory.output[:, None]], 1) for member_memory in memories]
-        memory = np.concatenate(
-            [np.pad(member_memory, ((0, 0), (0, 0), (0, width - member_memory.shape[2]))) for member_memory in rows], 1
-        )
+        last_time = np.max([own.last_time for own in memories], 0)
+        width = max(own.output.shape[1] for own in memories)
+        rows = [np.concatenate([own.memory, own.output[:, None]], 1) for own in memories]
+        memory = np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in rows], 1)
         output = np.zeros((len(nodes), width), memory.dtype)
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
 

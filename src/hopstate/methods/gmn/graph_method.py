@@ -100,11 +100,8 @@ class GIN(nn.Module):
         from torch_geometric.nn import GINConv
 
         self.config, self.in_dim, c = config, in_dim, config
-        self.convs, self.norms, self.heads = (
-            nn.ModuleList(),
-            nn.ModuleList(),
-            nn.ModuleList([nn.Linear(read_width(in_dim, c.pooling), out_dim)]),
-        )
+        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
+        self.heads = nn.ModuleList([nn.Linear(read_width(in_dim, c.pooling), out_dim)])
         for i in range(c.num_layers):
             width = in_dim if i == 0 else c.dim
             mlp = nn.Sequential(nn.Linear(width, c.dim), BatchNorm(c.dim), nn.ReLU(), nn.Linear(c.dim, c.dim))

@@ -302,11 +302,8 @@ class Backbone(nn.Module):
         store = store or Scratch()
         for _, states in self.stages(x, cuts, store):  # noqa: B007  (the last of them is read below)
             pass
-        layers, device = (
-            states[-1:] if self.config.jumping_knowledge == "none" else self._head_inputs(states),
-            self.device,
-        )
-        out = []
+        layers = states[-1:] if self.config.jumping_knowledge == "none" else self._head_inputs(states)
+        device, out = self.device, []
         for number, chunk in enumerate(zip(*(z.split(STEP) for z in layers))):
             out.append(self.logits([z.to(device) for z in chunk]).cpu())
             if number % HELD == HELD - 1:

@@ -52,44 +52,38 @@ def move_segments(nodes, old, start, length, codes, events, times, new_codes, ne
 
 
 @njit(cache=True, nogil=True)
+def _append(node, code, event, t, base, start, length, codes, events, times):
+    """Put an entry at the end of a node's history; the arrays begin at place `base` of the arena."""
+    at = start[node] + length[node] - base
+    codes[at] = code
+    events[at] = event
+    times[at] = t
+    length[node] += 1
+
+
+@njit(cache=True, nogil=True)
 def fill(src, dst, t, first_id, event_ids, start, length, codes, events, times):
     """Put events at the end of both ends' histories; ids are event_ids, or count from first_id where that is empty."""
     numbered = len(event_ids) == 0
     for i in range(len(src)):
         u, v = src[i], dst[i]
         event = first_id + i if numbered else event_ids[i]
-        at = start[u] + length[u]
-        codes[at] = v
-        events[at] = event
-        times[at] = t[i]
-        length[u] += 1
+        _append(u, v, event, t[i], 0, start, length, codes, events, times)
         if u != v:
-            at = start[v] + length[v]
-            codes[at] = ~u
-            events[at] = event
-            times[at] = t[i]
-            length[v] += 1
+            _append(v, ~u, event, t[i], 0, start, length, codes, events, times)
 
 
 @njit(cache=True, nogil=True)
 def fill_node_range(src, dst, t, first_id, event_ids, low, high, start, length, codes, events, times):
-    """As `fill`, for nodes low..high - 1 only; the arrays start at start[low]."""
+    """As `fill`, for nodes low..high - 1 only; the arrays begin at start[low]."""
     numbered, base = len(event_ids) == 0, start[low]
     for i in range(len(src)):
         u, v = src[i], dst[i]
         event = first_id + i if numbered else event_ids[i]
         if low <= u < high:
-            at = start[u] + length[u] - base
-            codes[at] = v
-            events[at] = event
-            times[at] = t[i]
-            length[u] += 1
+            _append(u, v, event, t[i], base, start, length, codes, events, times)
         if u != v and low <= v < high:
-            at = start[v] + length[v] - base
-            codes[at] = ~u
-            events[at] = event
-            times[at] = t[i]
-            length[v] += 1
+            _append(v, ~u, event, t[i], base, start, length, codes, events, times)
 
 
 @njit(cache=True, nogil=True)
