@@ -49,7 +49,7 @@ def test_scores_equal_those_of_the_library() -> None:
         for values in model.parameters():
             values.add_(0.02 * torch.randn_like(values))
         copy_weights(model, released)
-        wanted = dygformer_naive(model, tokenizer.pairs(src, dst, t)).sigmoid()
-        torch.testing.assert_close(released(src, dst, t), wanted, rtol=F32_SUM, atol=F32)
-        assert wanted.std() > 0.01
+        expected = dygformer_naive(model, tokenizer.pairs(src, dst, t)).sigmoid()
+        torch.testing.assert_close(released(src, dst, t), expected, rtol=F32_SUM, atol=F32)
+        assert expected.std() > 0.01
     assert sum(p.numel() for p in released.parameters()) == sum(p.numel() for p in model.parameters())

@@ -142,9 +142,9 @@ def json_output(capsys: Capture, *words: str) -> Any:
     return strict(capsys.readouterr().out)
 
 
-def same_rows(found: list[dict[str, Any]], wanted: pd.DataFrame) -> None:
+def same_rows(found: list[dict[str, Any]], expected: pd.DataFrame) -> None:
     """Compare the rows of an object with a table of the library."""
-    pd.testing.assert_frame_equal(pd.DataFrame(found), wanted, check_dtype=False, rtol=1e-5)
+    pd.testing.assert_frame_equal(pd.DataFrame(found), expected, check_dtype=False, rtol=1e-5)
 
 
 def test_query_commands_agree_with_the_library(capsys: Capture) -> None:

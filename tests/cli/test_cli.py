@@ -303,7 +303,7 @@ def test_an_option_group_is_named_by_its_kind(given: list[str], capsys: Capture)
     assert "batching.kind" in capsys.readouterr().err
 
 
-def test_mistakes_are_named(capsys: Capture) -> None:
+def test_user_errors_are_named(capsys: Capture) -> None:
     for arguments, status, named in (
         (["fti"], 2, "'fit'"),
         (["fit", "nagformer", "--data=x"], 2, "'nagphormer'"),

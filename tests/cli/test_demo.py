@@ -19,19 +19,19 @@ from hopstate.runs.compare import _settings
 
 
 def test_every_setting_of_the_demo_exists() -> None:
-    wanted = []
+    expected = []
     for task in read_recipe()["tasks"].values():
         for command, names, *words in commands_of(task, Path("runs/demo")):
             cut = words.index("--out")
             own = words[:cut] + words[cut + 2 :]
             if command == "fit":
-                wanted.append((names, own))
+                expected.append((names, own))
                 continue
             end = own.index("--")
             methods = names.split(",")
-            wanted += [(name, [*own[:end], *_settings(name, own[end + 1 :], methods)]) for name in methods]
-    assert len(wanted) > 5
-    for name, words in wanted:
+            expected += [(name, [*own[:end], *_settings(name, own[end + 1 :], methods)]) for name in methods]
+    assert len(expected) > 5
+    for name, words in expected:
         method = get_method(name)
         _, parse = parse_words(method, parser_of(method, prog=name), words)
         assert parse({}).data in ("minesweeper-generated", "clubs-generated")

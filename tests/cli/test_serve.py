@@ -41,7 +41,7 @@ def test_an_address_of_another_machine_is_named(tmp_path: Path, capsys: pytest.C
     assert "--token-file" in capsys.readouterr().err
 
 
-def test_small_answers_are_sent_at_once() -> None:
+def test_small_responses_are_sent_immediately() -> None:
     """Asyncio sets TCP_NODELAY only for sockets that declare the TCP protocol."""
     with _bound("127.0.0.1", 0) as place:
         assert place.proto == socket.IPPROTO_TCP

@@ -145,7 +145,7 @@ def test_batches_without_missing_neighbors_equal_the_full_graph(edges: tuple[str
         assert relative_rmse(out, full[torch.from_numpy(batch.nodes)]) < 1e-6
 
 
-def test_shadow_reaches_what_seeds_receive_from() -> None:
+def test_shadow_subgraphs_contain_the_receptive_field_of_seeds() -> None:
     """One node: its degree equals that in the subgraph, which contains its receptive field."""
     graph = directed("features")
     model = backbone(graph, "gat")

@@ -70,9 +70,9 @@ def test_every_function_aligns_features(tmp_path: Path) -> None:
         for at, (features, labels) in enumerate([(TRAITS, KIND), (shuffled, KIND), (TRAITS, column)])
     ]
     assert all(run.metrics == runs[0].metrics for run in runs)
-    wanted = hopstate.evaluate(runs[0].path)
+    expected = hopstate.evaluate(runs[0].path)
     for features, labels in ((shuffled, KIND), (TRAITS, column)):
         read = {"features": features, "labels": labels}
-        assert hopstate.evaluate(runs[0].path, data=LINKS, read=read) == wanted
+        assert hopstate.evaluate(runs[0].path, data=LINKS, read=read) == expected
         frames = [hopstate.predict(runs[0].path, data=LINKS, read=own) for own in (read, {"features": TRAITS})]
         assert frames[0]["prediction"].tolist() == frames[1]["prediction"].tolist()

@@ -22,7 +22,7 @@ def test_differences_are_exact_before_they_are_floats() -> None:
     assert elapsed(np.array([2.5]), np.array([1])).tolist() == [1.5]
 
 
-def test_the_unit_is_the_median_gap_without_ties() -> None:
+def test_the_unit_is_the_median_time_delta_without_ties() -> None:
     t = np.array([5, 5, 5, 6, 8, 8, 12, 13])
     assert Clock.fit(t).unit == 1  # of gaps 1, 2, 4, 1
     assert Clock.fit(t[:7]).unit == 2  # of 1, 2, 4

@@ -56,9 +56,9 @@ def one_run():
 def test_later_files_are_encoded_by_the_run(recwarn):
     run, _ = one_run()
     edges, features, _ = tables()
-    want = run.predict().filter(like="p_")
+    expected = run.predict().filter(like="p_")
     mixed = features[["id", "when", "venue", "price"]]
-    same(run.predict(edges, read={"features": mixed}).filter(like="p_"), want)
+    same(run.predict(edges, read={"features": mixed}).filter(like="p_"), expected)
     both = features.assign(venue=["1"] * 15 + ["KDD"] * 45)
     one = run.predict(edges, read={"features": both.assign(venue="1")}).filter(like="p_")  # a column of numbers now
     two = run.predict(edges, read={"features": both}).filter(like="p_")
@@ -106,22 +106,22 @@ def test_a_text_column_may_be_absent(tmp_path):
 
 def test_units_names_and_order_of_columns_and_rows_do_not_matter(tmp_path):
     edges, features, labels = tables()
-    want = metrics(trained(edges, features, labels, out=tmp_path / "0"))
+    expected = metrics(trained(edges, features, labels, out=tmp_path / "0"))
     other = features.assign(price=features["price"] * 128).rename(columns={"price": "cost", "venue": "place"})
     found = metrics(trained(edges, other.sample(frac=1, random_state=0), labels, out=tmp_path / "1"))
-    assert np.abs(found - want).max() < 1e-4
+    assert np.abs(found - expected).max() < 1e-4
 
 
 def test_test_rows_do_not_influence_training(tmp_path):
     edges, features, labels = tables()
     edges = edges[(edges["source"] < 44) & (edges["target"] < 44)]  # no test node has a neighbour
     layer = {"model": {**QUICK["model"], "norm": "layer"}}  # statistics of batch norm are those of all nodes
-    want = metrics(trained(edges, features, labels, out=tmp_path / "0", **layer))
+    expected = metrics(trained(edges, features, labels, out=tmp_path / "0", **layer))
     gaps = features.assign(
         price=features["price"].where(features.index < 50), venue=features["venue"].where(features.index < 50, "new")
     )
     found = metrics(trained(edges, gaps, labels, out=tmp_path / "1", **layer))
-    np.testing.assert_allclose(found[:45], want[:45], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[:45], expected[:45], rtol=1e-5, atol=1e-6)
 
 
 def test_categories_come_from_training_rows_only(tmp_path):
@@ -159,19 +159,19 @@ def test_later_events_with_texts_dates_and_missing_values_are_encoded_alike(tmp_
     run = hopstate.fit("ctdg-ssm", table, read=read, out=tmp_path / "run", **quick)
     later = table[:4].assign(t=300 + np.arange(4), kind=["mail", "call", "fax", "mail"])
     with pytest.warns(HopstateWarning, match="kind=fax"):
-        want = run.predict(later)
-    assert len(want) == 4
+        expected = run.predict(later)
+    assert len(expected) == 4
     turned = later[["t", "paid", "kind", "dst", "src"]]
     with pytest.warns(HopstateWarning, match="kind=fax"):
-        np.testing.assert_allclose(run.predict(turned)["score"], want["score"], rtol=1e-5)
+        np.testing.assert_allclose(run.predict(turned)["score"], expected["score"], rtol=1e-5)
     first_row = run.predict(later[:1])
-    np.testing.assert_allclose(first_row["score"], want["score"][:1], rtol=1e-5)
+    np.testing.assert_allclose(first_row["score"], expected["score"][:1], rtol=1e-5)
     rows = [row if row["paid"] == row["paid"] else row | {"paid": None} for row in later.to_dict("records")]
     with LiveRun(run.path, folder=tmp_path / "live") as live:
         found = [receipt.score for receipt in live.take(rows)]
         with pytest.raises(DataError, match="kind"):
             live.take([rows[0] | {"kind": ["mail"], "t": 400}])
-    np.testing.assert_allclose(found, want["score"], rtol=1e-5)
+    np.testing.assert_allclose(found, expected["score"], rtol=1e-5)
 
 
 def test_numbers_with_none_in_a_table_are_read_as_in_a_file(tmp_path):

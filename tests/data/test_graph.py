@@ -329,9 +329,9 @@ def test_records_are_copied_and_pickled():
     events = EventStream(src=np.arange(5), dst=np.arange(5, 10), t=np.arange(5), num_nodes=10)
     graphs = GraphSet(union=graph, offsets=np.array([0, 12]), masks={"train": np.array([True])})
     for record in (graph, events, graphs):
-        want = record.content_hash
+        expected = record.content_hash
         for made in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
-            assert made.content_hash == want
+            assert made.content_hash == expected
 
 
 def test_arrays_of_other_libraries_are_read_as_numpy_arrays():

@@ -108,11 +108,11 @@ def test_an_empty_graph_is_rejected_and_one_without_edges_is_accepted():
     from torch_geometric.data import Data
 
     none = torch.empty((2, 0), dtype=torch.int64)
-    lonely = Data(x=torch.ones(1, 1), edge_index=none, y=torch.tensor([0]))
+    isolated = Data(x=torch.ones(1, 1), edge_index=none, y=torch.tensor([0]))
     empty = Data(x=torch.ones(0, 1), edge_index=none, y=torch.tensor([0]))
-    assert GraphSet.from_pyg([lonely, lonely]).union.num_edges == 0
+    assert GraphSet.from_pyg([isolated, isolated]).union.num_edges == 0
     with pytest.raises(DataError, match="1"):
-        GraphSet.from_pyg([lonely, empty, lonely])
+        GraphSet.from_pyg([isolated, empty, isolated])
 
 
 @pytest.mark.shared

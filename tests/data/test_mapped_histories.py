@@ -82,7 +82,7 @@ def test_training_queries_agree_in_histories_of_the_whole_stream():
     )
 
 
-def test_stretches():
+def test_contiguous_rows_are_slices_and_prefixes():
     assert as_slice(np.array([3])) == slice(3, 4)
     assert isinstance(as_slice(np.array([], np.int64)), np.ndarray)
     assert isinstance(as_slice(np.array([0, 2])), np.ndarray)

@@ -106,10 +106,10 @@ def test_last_meeting_equals_the_definition(directed):
     u, times = queries(11, 6, count=300)
     v = np.random.default_rng(5).integers(0, 6, 300)
     store = NeighborStore.from_events(src, dst, t)
-    for got, want in zip(
+    for got, expected in zip(
         store.last_meeting(u, v, times, directed), last_meeting_naive(src, dst, t, u, v, times, directed), strict=True
     ):
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_cooccurrence_equals_the_definition():
@@ -117,8 +117,10 @@ def test_cooccurrence_equals_the_definition():
     store = NeighborStore.from_events(src, dst, t)
     nodes, times = queries(4, count=40)
     u, v = store.last(nodes, times, 12), store.last(nodes[::-1], times, 7)
-    for got, want in zip(cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes), cooccurrence_naive(u, v), strict=True):
-        np.testing.assert_array_equal(got, want)
+    for got, expected in zip(
+        cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes), cooccurrence_naive(u, v), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_fractions_over_integer_times_are_not_rounded():

@@ -291,7 +291,7 @@ def labels_of(y: np.ndarray, names: tuple[str, ...] | None = None) -> tuple[dict
     return facts, [doubt for doubt in found.suspicious if "label" in doubt]
 
 
-def test_labels_are_listed_as_classes_or_amounts():
+def test_labels_are_listed_as_classes_or_regression_values():
     facts, _ = labels_of(np.array([1, 0, 1, -1]), ("ok", "fraud"))
     assert facts == {"labels": "3 of 4 events (75%) have one", "classes": "ok: 1, fraud: 2"}
     facts, _ = labels_of(np.array([0.0, np.nan, 2.0]))

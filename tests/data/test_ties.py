@@ -67,7 +67,7 @@ def test_the_order_of_simultaneous_rows_changes_no_result(name: str, tmp_path: P
         pd.testing.assert_frame_equal(one, other, rtol=1e-5)
 
 
-def test_every_column_breaks_ties(tmp_path: Path) -> None:
+def test_every_column_breaks_ties() -> None:
     rows = pd.DataFrame({"src": [1, 1, 1, 0, 1], "dst": [2, 2, 0, 3, 2], "t": 3, "label": [1, 0, 0, 1, 1]})
     rows = rows.assign(feat_0=[0.5, 0.5, 0.1, 0.2, 0.4], tone=["b", "a", "a", "c", "a"])
     read: dict[str, Any] = {"columns": ["tone=category"], "tie_order": "sorted"}

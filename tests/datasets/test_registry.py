@@ -164,7 +164,7 @@ def test_the_table_lists_every_dataset_of_the_papers() -> None:
     names = [row["name"] for row in rows]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() for name in names)
-    wanted = {
+    expected = {
         *("roman-empire", "amazon-ratings", "minesweeper", "tolokers", "questions"),
         *("peptides-func", "peptides-struct", "pascalvoc-sp", "coco-sp", "mnist", "cifar10", "pattern", "malnet-tiny"),
         *("ogbn-arxiv", "ogbn-products", "ogbn-papers100m", "reddit", "yelp", "flickr", "amazon2m", "aminer-cs"),
@@ -172,7 +172,7 @@ def test_the_table_lists_every_dataset_of_the_papers() -> None:
         *("wikipedia", "reddit-temporal", "mooc", "lastfm", "enron", "social-evo", "uci", "flights", "can-parl"),
         *("us-legis", "un-trade", "un-vote", "contact", "tgbl-wiki", "tgbl-coin", "path-sequences"),
     }
-    assert wanted <= set(names)
+    assert expected <= set(names)
     for row in rows:
         assert all(row[key] for key in ("loader", "split", "metric", "on_disk", "address", "licence"))
         assert row["kind"] in ("node", "graph", "edge", "link", "sequence")

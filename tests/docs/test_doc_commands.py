@@ -266,9 +266,7 @@ def unknown_names(code: str) -> list[str]:
     return [f"{module}.{name}" for module, name in found if not hasattr(import_module(module), name)]
 
 
-def test_pages_name_options_and_functions_that_exist(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pages_name_options_and_functions_that_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stop_after_parsing(monkeypatch)
     assert len(NAMED) > 10
     assert [wrong for page in NAMED.values() for wrong in dry(page)] == []

@@ -114,7 +114,7 @@ def test_a_stream_method_trains_with_automatic_settings_and_answers_queries() ->
     assert scores.nunique() > 1
 
 
-def test_scores_of_a_memory_do_not_depend_on_how_a_stream_is_cut(tmp_path: Path) -> None:
+def test_scores_of_a_memory_do_not_depend_on_how_a_stream_is_cut() -> None:
     stream = repeating(300)
     run = hopstate.fit("node_memory:METHOD", stream, out="memory", dim=8, batch_size=32, **LOOP)
     assert 0 < run.metrics["test"]["average_precision"] <= 1

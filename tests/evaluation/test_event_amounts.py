@@ -61,13 +61,13 @@ def test_the_last_known_target_is_from_strictly_earlier_events():
     t = np.sort(rng.integers(0, 40, 200))
     stream = EventStream(src=rng.integers(0, 6, 200), dst=rng.integers(6, 9, 200), t=t)
     y = np.where(rng.random(200) < 0.4, np.nan, rng.normal(size=200))
-    want = []
+    expected = []
     for row in range(200):
         before = [k for k in range(200) if stream.src[k] == stream.src[row] and t[k] < t[row] and not np.isnan(y[k])]
-        want.append(y[before[-1]] if before else np.nan)
-    np.testing.assert_array_equal(last_label_per_source(stream, y, np.arange(200)), want)
+        expected.append(y[before[-1]] if before else np.nan)
+    np.testing.assert_array_equal(last_label_per_source(stream, y, np.arange(200)), expected)
     rows = rng.permutation(200)[:50]
-    np.testing.assert_array_equal(last_label_per_source(stream, y, rows), np.array(want)[rows])
+    np.testing.assert_array_equal(last_label_per_source(stream, y, rows), np.array(expected)[rows])
     assert np.isnan(last_label_per_source(stream, np.full(200, np.nan), rows)).all()
 
 

@@ -57,13 +57,13 @@ def test_torch_geometric_gives_the_same_ranks_without_ties(evaluation):
     bounds = np.concatenate([[0], np.cumsum([len(row) - 1 for row in untied])])
     own = ranks(np.array([row[0] for row in untied]), np.concatenate([row[1:] for row in untied]), bounds)
     assert np.array_equal(own, rank)
-    wanted = {
+    expected = {
         LinkPredMRR(wide): mrr(own),
         LinkPredHitRatio(3): hits(own, 3),
         LinkPredRecall(3): hits(own, 3),  # each has one relevant candidate
         LinkPredNDCG(10): ndcg(own, 10).mean(),
     }
-    for metric, value in wanted.items():
+    for metric, value in expected.items():
         metric.update(order[:, : metric.k], truth)
         assert float(metric.compute()) == pytest.approx(value, abs=F32_TIGHT), type(metric).__name__
 

@@ -28,8 +28,8 @@ def naive(queries, pairs, score):
     linked = {tuple(p) for p in pairs.tolist()}
     linked |= set() if queries.directed else {(v, u) for u, v in linked}
     found = []
-    for given, wanted in queries.ends().tolist():
-        own = score(np.array([given]), np.array([wanted]))[0]
+    for given, expected in queries.ends().tolist():
+        own = score(np.array([given]), np.array([expected]))[0]
         above, level = 0, 0
         for other in range(queries.free.num_nodes):
             if other == given or (given, other) in linked:
@@ -43,13 +43,13 @@ def naive(queries, pairs, score):
 @pytest.mark.parametrize("directed", [False, True])
 def test_ranks_equal_a_loop_over_candidates(directed, monkeypatch):
     queries, pairs = example(directed)
-    wanted = naive(queries, pairs, tied)
-    assert link_ranks(queries, tied).tolist() == wanted
+    expected = naive(queries, pairs, tied)
+    assert link_ranks(queries, tied).tolist() == expected
     monkeypatch.setattr(static_link, "PAIRS", 64)  # two source nodes at a time
-    assert link_ranks(queries, tied).tolist() == wanted
+    assert link_ranks(queries, tied).tolist() == expected
     found = link_metrics(queries, tied)
-    assert found["mrr"] == pytest.approx(np.mean([1 / r for r in wanted]), rel=F64)
-    assert [found[f"hits@{k}"] for k in HITS] == [np.mean([r <= k for r in wanted]) for k in HITS]
+    assert found["mrr"] == pytest.approx(np.mean([1 / r for r in expected]), rel=F64)
+    assert [found[f"hits@{k}"] for k in HITS] == [np.mean([r <= k for r in expected]) for k in HITS]
 
 
 def test_candidates_are_neither_links_of_any_split_nor_the_node_itself():

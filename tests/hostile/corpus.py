@@ -1,9 +1,8 @@
-"""A seeded corpus of bad input: every format and every file that a run writes, spoiled in many ways.
+"""A seeded corpus of bad input: every format and every file of a run, damaged in many ways.
 
-A case copies good files to a folder of its own, spoils one of them, and names a command line. It ends well in one of
-two ways: a named error (`error: ...` that names a file, exit code 1 or 2), or, where `reads` says so, a reading whose
-output holds what it gives. `reads` is None for damage that may leave a file's meaning as it was, such as a byte that
-nothing reads: then either will do.
+A case copies good files to its own folder, damages one of them, and names a command line. It passes in one of two ways:
+a named error (`error: ...` that names a file, exit code 1 or 2), or, if `reads` is given, output that contains it.
+`reads` is None for damage that may not change the meaning of a file, such as an unused byte: then both are accepted.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Spoil = Callable[[Path, np.random.Generator], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A spoiled file and what is done with it.
+    """A damaged file and the command that reads it.
 
     Args:
         name: of the case, which also seeds it.
@@ -43,7 +42,7 @@ class Case:
 
 
 def place(case: Case, good: Path, folder: Path, seed: int = 0) -> None:
-    """Make the folder of a case."""
+    """Create the folder of a case."""
     folder.mkdir(parents=True)
     for name in case.needs:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +50,9 @@ def place(case: Case, good: Path, folder: Path, seed: int = 0) -> None:
             shutil.copytree(good / name, folder / name)
         else:
             shutil.copy(good / name, folder / name)
-    if "search" in case.needs:  # which holds where its data lie
-        told = folder / "search" / "search.json"
-        told.write_text(told.read_text().replace(str(good), str(folder)))
+    if "search" in case.needs:  # which contains the path of its data
+        search = folder / "search" / "search.json"
+        search.write_text(search.read_text().replace(str(good), str(folder)))
     number = int.from_bytes(case.name.encode()[-16:], "little")
     target = next(folder.glob(case.target)) if "*" in case.target else folder / case.target
     case.spoil(target, np.random.default_rng([seed, number]))
@@ -83,7 +82,7 @@ def _cut(share: float) -> Spoil:
     return _bytes(lambda data, rng: data[: int(share * len(data))])
 
 
-ANY: dict[str, tuple[Spoil, bool]] = {  # how → (damage, whether a reading may do)
+ANY: dict[str, tuple[Spoil, bool]] = {  # kind → (damage, whether reading is accepted)
     "empty": (_bytes(lambda data, rng: b""), False),
     "folder": (_instead(lambda path: path.mkdir()), False),
     "pipe": (_instead(os.mkfifo), False),
@@ -104,7 +103,6 @@ ANY: dict[str, tuple[Spoil, bool]] = {  # how → (damage, whether a reading may
     "tail": (_bytes(lambda data, rng: data + rng.bytes(64)), True),
     "twice": (_bytes(lambda data, rng: data + data), True),
 }
-CARD = {"events": ("  events  ", "  nodes  "), "graph": ("  nodes  ", "  stored edges  ")}
 EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "jodie.csv")
 EVENT_FILES += ("tgbl-wiki-v2.zip",)
 GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
@@ -114,7 +112,7 @@ TABLES = ("fit", "mlp", "--data=edges.csv", "--read.features=features.csv", "--r
 
 
 def _readers() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
-    """Yield (files, the one to spoil, command) of every reader."""
+    """Yield (files, the one to damage, command) of every reader."""
     for name in EVENT_FILES:
         yield (name,), name, ("inspect", name, "--kind", "events")
     for name in GRAPH_FILES:
@@ -157,7 +155,7 @@ COMMAND_OF = {
 
 
 def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
-    """Yield (files, the one to spoil, command) of every file of a run."""
+    """Yield (files, the one to damage, command) of every file of a run."""
     for run, names in RUN_FILES.items():
         for name in names:
             own = () if "negatives" in name else (f"--data={OF_RUN[run]}",)  # other data have other negatives
@@ -170,8 +168,8 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
         other = ("stream", "kept", "--data=later.csv", "--state=kept/state", "--save=other", "--out=scores.csv")
         yield ("kept", "events.csv", "later.csv"), f"kept/state/{name}", other
     for name, command in (("later.csv", ("score", "--pairs=later.csv")), ("ids.csv", ("rank", *RANK))):
-        yield ("run-trees", "events.csv", name), name, (command[0], "run-trees", *command[1:], "--out=asked.csv")
-    events = ("score", "run-trees", "--pairs=1,7", "--events=later.csv", "--out=asked.csv")
+        yield ("run-trees", "events.csv", name), name, (command[0], "run-trees", *command[1:], "--out=scores-out.csv")
+    events = ("score", "run-trees", "--pairs=1,7", "--events=later.csv", "--out=scores-out.csv")
     yield ("run-trees", "events.csv", "later.csv"), "later.csv", events
     yield ("run-tokens", "h.npz"), "run-tokens/tokens/hops_*.npy", ("evaluate", "run-tokens")
     search = ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")
@@ -198,14 +196,14 @@ SUMMED = (
     ".safetensors",
     "state/live.json",
     "tokens/hops_*.npy",
-)  # with checksums: no damage is read as what was written
+)  # with checksums: no damage is accepted
 
-# damage that means something where it stands: an empty table of metrics is that of a run that has not begun, a last line
-# that is torn (zeros after a power failure) is passed over, an empty file of settings changes none
+# damage with a valid meaning: an empty table of metrics is that of a run that has not started, an incomplete last line
+# (zeros after a power failure) is ignored, an empty settings file changes no setting
 OPTIONAL: dict[str, tuple[str, ...]] = {
     "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml", "search/best.yaml"),
     "zeros": ("run-mlp/metrics.jsonl",),
-    "pipe": ("run-tokens/tokens/hops_*.npy",),  # made anew
+    "pipe": ("run-tokens/tokens/hops_*.npy",),  # recomputed
     "device": ("run-tokens/tokens/hops_*.npy",),
     **dict.fromkeys(
         ("dangling", "loop"),
@@ -225,14 +223,14 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
 
 
 def rewrite_npz(path: Path, **changes: np.ndarray | None) -> None:
-    """Replace arrays of an .npz file; None takes one out."""
-    with np.load(path) as held:
-        arrays = dict(held)
+    """Replace arrays of an .npz file; None removes one."""
+    with np.load(path) as archive:
+        arrays = dict(archive)
     np.savez(path, **{key: value for key, value in (arrays | changes).items() if value is not None})
 
 
 def rewrite_json(path: Path, **changes: object) -> None:
-    """Replace keys, dotted where nested, of a JSON file; ... takes one out."""
+    """Replace keys of a JSON file, dotted if nested; ... removes one."""
     tree = json.loads(path.read_text())
     for key, value in changes.items():
         *groups, last = key.split("__")
@@ -247,7 +245,7 @@ def rewrite_json(path: Path, **changes: object) -> None:
 
 
 def zip_claim(path: Path, size: int) -> None:
-    """Write an .npz whose member claims a size that is not there."""
+    """Write an .npz whose member claims a larger size than it has."""
     with zipfile.ZipFile(path, "w") as archive, archive.open("edges.npy", "w") as member:
         head = {"descr": "<i8", "fortran_order": False, "shape": (size, 2)}
         np.lib.format.write_array_header_1_0(member, head)

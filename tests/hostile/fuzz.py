@@ -1,11 +1,11 @@
 """An hour's fuzz of the readers: `make fuzz`, or `python tests/hostile/fuzz.py --seconds 3600 --out FOLDER [READER...]`.
 
-atheris leads the way by what the readers' code has not run yet; half of the changes are its own, of bytes, and half
-know the format: cells of tables, arrays and their headers, keys of JSON and of safetensors, columns of Parquet. Every
-input ends as in `test_hostile.py`: a named error, or a record that keeps its promises (`sound.py`). What does not, or
-takes more than SECONDS or MEMORY, is kept in the folder as a file and its story, one for each place in the code.
+atheris is guided by coverage of the readers; half of the mutations are its own, of bytes, and half know the format:
+cells of tables, arrays and their headers, keys of JSON and of safetensors, columns of Parquet. Every input must end as
+in `test_hostile.py`: a named error, or an object that keeps its invariants (`sound.py`). Other inputs, and those above
+SECONDS or MEMORY, are stored in the folder with a description, one per place in the code.
 
-A parent starts the fuzzing process anew where that dies or hangs. `--again FILE...` runs finds once more.
+A parent restarts the fuzzing process if it dies or hangs. `--again FILE...` runs findings again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SECONDS, MEMORY, HUNG = 10.0, 1 << 30, 60.0  # of one input: CPU time, bytes bey
 
 @dataclass(frozen=True)
 class Reader:
-    """What is fuzzed: a file among others, and what reads it.
+    """A fuzz target: a file and its reader.
 
     Args:
         name: of the reader.
@@ -57,7 +57,7 @@ class Reader:
 
 
 def readers() -> list[Reader]:
-    """Return all of them; good files lie in the present folder."""
+    """Return all targets; good files are in the current folder."""
     from yaml import YAMLError
 
     from hopstate.data import stream_checkpoint
@@ -78,7 +78,7 @@ def readers() -> list[Reader]:
     from hopstate.training.run_folder import RunFolder
     from hostile import sound
 
-    stream_checkpoint.with_checksum = dict  # it would refuse all that is changed
+    stream_checkpoint.with_checksum = dict  # it would reject every change
     found = []
 
     def add(name: str, target: str, read: Callable[[], Any], same: Callable[[bytes, Any], str] | None = None) -> None:
@@ -91,7 +91,7 @@ def readers() -> list[Reader]:
         with load_run("run-mlp", "h.npz"):
             pass
 
-    def asked() -> Any:
+    def query_state() -> Any:
         past = load_stream_state("run-memory/state")
         store, nodes = past.store(), np.arange(min(past.num_nodes, 1000))
         when = np.full(len(nodes), 1e9)
@@ -101,16 +101,16 @@ def readers() -> list[Reader]:
         return past
 
     def archive() -> None:
-        with Archive("h.npz") as held:
-            for key in held:
-                held[key]
+        with Archive("h.npz") as arrays:
+            for key in arrays:
+                arrays[key]
 
     def given() -> Any:
         try:
-            held = load_yaml(Path("settings.yaml").read_text("utf-8", "replace"))
+            loaded = load_yaml(Path("settings.yaml").read_text("utf-8", "replace"))
         except (YAMLError, RecursionError) as error:  # the command line's parser names these
             raise ConfigError(f"settings.yaml: {error}") from None
-        return config_from(get_method("mlp"), {"data": "x", **held}) if isinstance(held, dict) else None
+        return config_from(get_method("mlp"), {"data": "x", **loaded}) if isinstance(loaded, dict) else None
 
     def settings() -> Any:
         folder = RunFolder.open("run-mlp")
@@ -150,8 +150,8 @@ def readers() -> list[Reader]:
         add(f"page-{name}", f"run-mlp/{name}", lambda: read_run(Path("run-mlp")))
     add("results", "results.jsonl", lambda: read_lines("results.jsonl"))
     add("settings", "settings.yaml", given)
-    add("state", "run-memory/state/live.json", asked)
-    add("state-events", "run-memory/state/events.safetensors", asked)
+    add("state", "run-memory/state/live.json", query_state)
+    add("state-events", "run-memory/state/events.safetensors", query_state)
     stream = read_events("events.csv")
     add(
         "negatives",
@@ -175,22 +175,22 @@ def _text(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at = rng.randrange(len(lines))
         how = rng.randrange(9)
-        held = lines[at].split(cut)
-        place = rng.randrange(len(held))
+        cells = lines[at].split(cut)
+        place = rng.randrange(len(cells))
         if how < 4:
-            held[place] = rng.choice(CELLS)
+            cells[place] = rng.choice(CELLS)
         elif how == 4:
-            held.insert(place, rng.choice(CELLS))
-        elif how == 5 and len(held) > 1:
-            del held[place]
+            cells.insert(place, rng.choice(CELLS))
+        elif how == 5 and len(cells) > 1:
+            del cells[place]
         elif how == 6:
             lines.insert(rng.randrange(len(lines)), lines[0])
         elif how == 7:
-            held = [*held, ""]
+            cells = [*cells, ""]
         else:
             lines.insert(at, rng.choice(["", "# note", lines[at], "\r", "x" * 1000]))
             continue
-        lines[at] = cut.join(held)
+        lines[at] = cut.join(cells)
     end = rng.choice(("\n", "\n", "\n", "\r\n", "\r"))
     return end.join(lines).encode("utf-8", "surrogatepass")
 
@@ -247,8 +247,8 @@ def _npy(data: bytes, rng: random.Random) -> bytes:
 
 def _npz(data: bytes, rng: random.Random) -> bytes:
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as held:
-            arrays = dict(held)
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = dict(archive)
         assert all(max(one.size, one.nbytes, 600 * one.dtype.itemsize) < 1 << 16 for one in arrays.values())
     except Exception:
         return data[: rng.randrange(len(data) + 1)]
@@ -300,7 +300,7 @@ def _tensors(data: bytes, rng: random.Random) -> bytes:
         head, body = json.loads(data[8 : 8 + size]), data[8 + size :]
     except Exception:
         return data
-    if rng.random() < 0.9:  # what a checksum does not guard, as of version 0.1.0
+    if rng.random() < 0.9:  # without a checksum
         head.get("__metadata__", {}).pop("crc32", None)
     names = [name for name in head if name != "__metadata__"]
     how = rng.randrange(6)
@@ -369,16 +369,20 @@ def _zip(data: bytes, rng: random.Random) -> bytes:
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            held = {name: archive.read(name) for name in archive.namelist()}
+            members = {name: archive.read(name) for name in archive.namelist()}
     except Exception:
         return data
-    name = rng.choice(sorted(held))
-    held[name] = _text(held[name], rng) if name.endswith(".csv") else held[name][: rng.randrange(len(held[name]) + 1)]
+    name = rng.choice(sorted(members))
+    members[name] = (
+        _text(members[name], rng) if name.endswith(".csv") else members[name][: rng.randrange(len(members[name]) + 1)]
+    )
     if rng.random() < 0.2:
-        held[rng.choice(["../evil.csv", "tgbl-wiki_edgelist.csv", "x/tgbl-x_edgelist_v2.csv", "a"])] = held.pop(name)
+        members[rng.choice(["../evil.csv", "tgbl-wiki_edgelist.csv", "x/tgbl-x_edgelist_v2.csv", "a"])] = members.pop(
+            name
+        )
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
-        for key, value in held.items():
+        for key, value in members.items():
             archive.writestr(key, value)
     return out.getvalue()
 
@@ -402,15 +406,15 @@ class Late(BaseException):
 
 
 class Fuzz:
-    """Runs inputs and keeps what should not have happened."""
+    """Runs inputs and stores failures."""
 
     def __init__(self, out: Path, names: list[str]) -> None:
         self.out = out
         self.readers = [reader for reader in readers() if not names or any(name in reader.name for name in names)]
         self.good = {reader.name: Path(reader.target).read_bytes() for reader in self.readers}
-        self.count = {reader.name: [0, 0] for reader in self.readers}  # refused, read
+        self.count = {reader.name: [0, 0] for reader in self.readers}  # rejected, read
         self.seen: set[str] = set()
-        self.told = 0.0
+        self.reported = 0.0
         signal.signal(signal.SIGVTALRM, self._late)
 
     def _late(self, *_: object) -> None:
@@ -422,11 +426,11 @@ class Fuzz:
             return
         reader = self.readers[data[0] % len(self.readers)]
         self.run(reader, data[1:])
-        if time.monotonic() - self.told > 2:
-            self.tell()
+        if time.monotonic() - self.reported > 2:
+            self.report()
 
     def run(self, reader: Reader, data: bytes) -> None:
-        """Read bytes as a reader does, and keep them where that ends badly."""
+        """Read bytes with a reader, and store them on failure."""
         from hopstate.errors import HopstateError
         from hostile import sound
 
@@ -465,7 +469,7 @@ class Fuzz:
             self.keep(reader, data, story)
 
     def keep(self, reader: Reader, data: bytes, story: str) -> None:
-        """Keep an input, the first of its story's first line."""
+        """Store an input, the first one per first line of its description."""
         key = f"{reader.name}: {story.splitlines()[0]}"
         if key in self.seen:
             return
@@ -475,9 +479,9 @@ class Fuzz:
         (self.out / f"{name}.bin").write_bytes(data)
         (self.out / f"{name}.story").write_text(f"{key}\n{story}\n", "utf-8", "backslashreplace")
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Write the counts."""
-        self.told = time.monotonic()
+        self.reported = time.monotonic()
         (self.out / f"count-{os.getpid()}.json").write_text(json.dumps(self.count))
 
 
@@ -493,7 +497,7 @@ def _place(error: BaseException) -> str:
 
 # ---- processes -------------------------------------------------------------------------------------------------
 def work(good: Path, out: Path, names: list[str], seconds: float, seed: int) -> None:
-    """Fuzz until the time is over; the present folder becomes a copy of the good files."""
+    """Fuzz until the time is over; the current folder becomes a copy of the good files."""
     import atheris
 
     inner = ["hopstate.data.kernels", "hopstate.ops", "hopstate.layers", "hopstate.sampling"]
@@ -506,7 +510,7 @@ def work(good: Path, out: Path, names: list[str], seconds: float, seed: int) -> 
     os.chdir(place)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + 4 * MEMORY, size + 4 * MEMORY))
-    faulthandler.register(signal.SIGUSR1)  # kill -USR1 tells where it stands
+    faulthandler.register(signal.SIGUSR1)  # kill -USR1 prints the stack
     fuzz, begin = Fuzz(out, names), time.monotonic()
     for file in out.glob("*.story"):
         fuzz.seen.add(file.read_text("utf-8").splitlines()[0])
@@ -517,19 +521,19 @@ def work(good: Path, out: Path, names: list[str], seconds: float, seed: int) -> 
 
     def one(data: bytes) -> None:
         if time.monotonic() - begin > seconds:
-            fuzz.tell()
+            fuzz.report()
             shutil.rmtree(place, ignore_errors=True)
             os._exit(0)
         fuzz.one(data)
 
     def change(data: bytes, size: int, seed: int) -> bytes:
         rng = random.Random(seed)
-        number = rng.randrange(len(fuzz.readers))  # all alike, whatever libFuzzer prefers
+        number = rng.randrange(len(fuzz.readers))  # uniform, not by the preference of libFuzzer
         reader = fuzz.readers[number]
         body = data[1:] if data and data[0] == number and rng.random() < 0.5 else fuzz.good[reader.name]
         for _ in range(rng.choice((1, 1, 2, 4))):
             if rng.random() < 0.6:
-                with contextlib.suppress(Exception):  # what it was given may be of no format any more
+                with contextlib.suppress(Exception):  # its input may no longer have the format
                     body = OF[Path(reader.target).suffix](body, rng)
             else:
                 body = atheris.Mutate(body, max(len(body) + 64, 64))
@@ -560,7 +564,7 @@ def prepare(good: Path) -> None:
 
 
 def watch(options: argparse.Namespace) -> None:
-    """Keep a fuzzing process at work until the time is over; tell what it found."""
+    """Keep a fuzzing process running until the time is over; print its findings."""
     out = Path(options.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     good = out / "good"
@@ -585,8 +589,8 @@ def watch(options: argparse.Namespace) -> None:
             child = subprocess.Popen([*command, *options.readers], stdout=log, stderr=log)
         while child.poll() is None:
             time.sleep(1)
-            told = out / f"count-{child.pid}.json"
-            silent = time.time() - told.stat().st_mtime if told.exists() else 0
+            count = out / f"count-{child.pid}.json"
+            silent = time.time() - count.stat().st_mtime if count.exists() else 0
             if silent > HUNG:
                 child.send_signal(signal.SIGUSR1)
                 time.sleep(1)
@@ -604,7 +608,7 @@ def watch(options: argparse.Namespace) -> None:
 
 
 def again(files: list[str], good: Path) -> None:
-    """Run finds once more, and tell how they end."""
+    """Run findings again, and print how they end."""
     files = [str(Path(file).resolve()) for file in files]
     place = Path(tempfile.mkdtemp(prefix="fuzz-"))
     shutil.copytree(good, place, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Good files of every format and run folders of several methods: what the corpus spoils."""
+"""Good files of every format and run folders of several methods: which the corpus damages."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def _tu(folder: Path) -> None:
     (folder / "TU.txt").write_text(f"{GRAPHS}\n" + "".join(graph.format(y=i % 2) for i in range(GRAPHS)))
     (folder / "10fold").mkdir(exist_ok=True)
     for k in range(1, 11):
-        held = [k - 1] if k < 10 else [9, 10, 11]
-        train = [i for i in range(GRAPHS) if i not in held]
-        for name, rows in (("train", train), ("test", held)):
+        test_rows = [k - 1] if k < 10 else [9, 10, 11]
+        train = [i for i in range(GRAPHS) if i not in test_rows]
+        for name, rows in (("train", train), ("test", test_rows)):
             (folder / "10fold" / f"TU-{name}_idx-{k}.txt").write_text("".join(f"{i}\n" for i in rows))
 
 

@@ -1,7 +1,7 @@
-"""Runs command lines, each in a forked process of its own under a limit of memory and of time.
+"""Runs command lines, each in a forked process with limits of memory and time.
 
-A process of its own reads a JSON line {"argv", "cwd", "env"} and answers {"code", "out", "err", "late"}. It imports
-everything once, so that a case costs a fork rather than a start.
+A separate process reads a JSON line {"argv", "cwd", "env"} and answers {"code", "out", "err", "late"}. It imports
+everything once, so that a case costs a fork instead of a start.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-SECONDS, SPARE = 20, 3 << 30  # of a case: CPU time, and bytes of address space beyond what imports take
-WAIT = 6  # times as long, at most, on a clock: other processes may be busy
+SECONDS, SPARE = 20, 3 << 30  # of a case: CPU time, and bytes of address space beyond imports
+WAIT = 6  # factor of wall time, because other processes may be busy
 
 
 def run(case: dict) -> dict:
@@ -37,9 +37,9 @@ def run(case: dict) -> dict:
     os.close(handle)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     late |= code == -signal.SIGXCPU
-    told = {name: path.read_text("utf-8", "replace")[-20000:] for name, path in (("out", out), ("err", err))}
+    output = {name: path.read_text("utf-8", "replace")[-20000:] for name, path in (("out", out), ("err", err))}
     wrong = (cwd / ".wrong").read_text() if (cwd / ".wrong").exists() else ""
-    return {"code": code, "wrong": wrong, "late": late, "seconds": round(time.monotonic() - begin, 2), **told}
+    return {"code": code, "wrong": wrong, "late": late, "seconds": round(time.monotonic() - begin, 2), **output}
 
 
 def _case(case: dict, out: Path, err: Path) -> None:
@@ -52,7 +52,7 @@ def _case(case: dict, out: Path, err: Path) -> None:
             os.dup2(file, number)
         os.chdir(case["cwd"])
         os.environ |= case.get("env", {})
-        sys.path.insert(0, case["cwd"])  # a module of the case's own lies within reach
+        sys.path.insert(0, case["cwd"])  # a module of the case is importable
         size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,7 +75,7 @@ def _case(case: dict, out: Path, err: Path) -> None:
 
 
 def _wrong(argv: list[str]) -> str:
-    """Return what is wrong with the record that a file was read as."""
+    """Return the error of the object that a file was read as."""
     from hopstate.cli.inspect import load
     from hopstate.data.readers.read_graph import read_graph
     from hostile import sound

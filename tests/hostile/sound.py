@@ -1,7 +1,7 @@
-"""What must be true of whatever was read: a record's own promises, and a plain table read again cell by cell.
+"""Checks of a read object: its invariants, and a plain table read again cell by cell.
 
-The second reading is the plainest there is: Python's csv, whole numbers and decimals. It says what a table of events
-or edges holds, that it should have been refused, or that it is beyond it (dates, other separators).
+The second reader is simple: Python's csv, integers and decimals. It returns the content of a table of events or edges,
+that it should have been rejected, or that it is unsupported (dates, other separators).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def wrong(record: Any) -> str:
-    """Return which promise a record breaks, or nothing."""
+    """Return the invariant that an object breaks, or nothing."""
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
@@ -106,7 +106,7 @@ def _wrong_set(graphs: Any) -> str:
 
 # ---- tables, cell by cell --------------------------------------------------------------------------------------
 def cells(data: bytes, wanted: tuple[str, ...]) -> list[dict[str, str]] | str | None:
-    """Return the rows of a comma-separated table with a plain header, "refuse: why", or None where that is not it."""
+    """Return the rows of a comma-separated table with a plain header, "refuse: why", or None if it is not one."""
     if data[:2] == b"\x1f\x8b":
         try:
             data = gzip.decompress(data)
@@ -126,10 +126,10 @@ def cells(data: bytes, wanted: tuple[str, ...]) -> list[dict[str, str]] | str | 
     for line in lines[1:]:
         if not line.strip():
             continue
-        held = next(csv.reader([line]))
-        if len(held) > len(names):
+        cells = next(csv.reader([line]))
+        if len(cells) > len(names):
             return "refuse: a line of more fields"
-        rows.append(dict(zip(names, [*held, *[""] * (len(names) - len(held))])))
+        rows.append(dict(zip(names, [*cells, *[""] * (len(names) - len(cells))])))
     return rows
 
 
@@ -139,22 +139,22 @@ def same_events(data: bytes, stream: Any, wanted: tuple[str, ...] = ("src", "dst
     if rows is None or isinstance(rows, str):
         return rows or ""
     source, target, time = wanted
-    held = []
+    expected = []
     for row in rows:
         if not row[source].strip() or not row[target].strip():
             return "refuse: no id"
         if not NUMBER.fullmatch(row[time].strip()):
             return "" if re.search(r"\d-\d", row[time]) else f"refuse: no time {row[time]!r}"
-        held.append((Decimal(row[time].strip()), row[source].strip(), row[target].strip()))
-    held.sort(key=lambda row: row[0])
-    if len(held) != len(stream):
-        return f"{len(stream)} events of {len(held)} rows"
+        expected.append((Decimal(row[time].strip()), row[source].strip(), row[target].strip()))
+    expected.sort(key=lambda row: row[0])
+    if len(expected) != len(stream):
+        return f"{len(stream)} events of {len(expected)} rows"
     names = np.arange(stream.num_nodes) if stream.node_ids is None else stream.node_ids.ids
-    at = next((i for i, (row, t) in enumerate(zip(held, stream.t.tolist())) if not _same_number(row[0], t)), None)
+    at = next((i for i, (row, t) in enumerate(zip(expected, stream.t.tolist())) if not _same_number(row[0], t)), None)
     if at is not None:
-        return f"time {held[at][0]} became {stream.t[at]}"
+        return f"time {expected[at][0]} became {stream.t[at]}"
     ours = [*names[stream.src].tolist(), *names[stream.dst].tolist()]
-    return _same_ids([*(row[1] for row in held), *(row[2] for row in held)], ours)
+    return _same_ids([*(row[1] for row in expected), *(row[2] for row in expected)], ours)
 
 
 def same_edges(data: bytes, graph: Any) -> str:
@@ -171,13 +171,13 @@ def same_edges(data: bytes, graph: Any) -> str:
     at = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     ours = {(str(a), str(b)) for a, b in zip(names[at].tolist(), names[graph.indices].tolist())}
     text = names.dtype.kind != "i"
-    held = {tuple(part if text else _plain(part) for part in pair) for pair in pairs}
-    return "" if ours == held else f"edges {sorted(ours ^ held)[:4]}"
+    expected = {tuple(part if text else _plain(part) for part in pair) for pair in pairs}
+    return "" if ours == expected else f"edges {sorted(ours ^ expected)[:4]}"
 
 
-def _same_number(said: Decimal, found: float) -> bool:
+def _same_number(expected: Decimal, found: float) -> bool:
     try:
-        return Decimal(found) == said if isinstance(found, int) else float(said) == found
+        return Decimal(found) == expected if isinstance(found, int) else float(expected) == found
     except (InvalidOperation, OverflowError):
         return False
 
@@ -186,12 +186,12 @@ def _plain(text: str) -> str:
     return str(int(text.split(".")[0])) if WHOLE.fullmatch(text) else text
 
 
-def _same_ids(said: list[str], found: list[Any]) -> str:
-    """Return how ids differ from the texts they were: the same ones, and neither fewer nor more of them apart."""
-    for text, own in zip(said, found):
+def _same_ids(expected: list[str], found: list[Any]) -> str:
+    """Return how ids differ from their texts: equal texts, and the same number of distinct ones."""
+    for text, own in zip(expected, found):
         if str(own).strip() != text and _plain(text) != str(own):
             return f"id {text!r} became {own!r}"
-    apart = dict(zip(said, found))
+    apart = dict(zip(expected, found))
     zeros = [text for text in apart if re.fullmatch(r"0\d+", text)]
     if zeros and any(isinstance(own, int) for own in found):
         return f"id {zeros[0]!r} became a number"

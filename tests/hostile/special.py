@@ -1,4 +1,4 @@
-"""Cases with a meaning of their own: what each file says is wrong, or odd and yet to be read."""
+"""Special cases: each file is wrong, or odd but valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVENTS = {
     "inf-time": "src,dst,t\n1,2,inf\n1,2,4\n",
     "word-time": "src,dst,t\n1,2,yesterday\n1,2,4\n",
     "far-date": "src,dst,t\n1,2,9999-01-01\n1,2,2020-01-01\n",
-    "stamps-beside-fractions": "src,dst,t\n1,2,1704067200000000001\n1,2,1704067200000000002\n1,2,1704067200000000003.5\n",
+    "stamps-with-fractions": "src,dst,t\n1,2,1704067200000000001\n1,2,1704067200000000002\n1,2,1704067200000000003.5\n",
     "end-of-int64": "src,dst,t\n1,2,3\n1,2,9223372036854775807\n",
     "1e300-time": "src,dst,t\n1,2,3\n1,2,1e300\n",
     "no-date": "src,dst,t\n1,2,2020-01-01\n1,2,NaT\n",
@@ -41,7 +41,7 @@ EVENTS = {
     "bad-kind": "src,dst,t,kind\n1,2,3,add\n1,2,4,maybe\n",
     "deleted-before": "src,dst,t,kind\n1,2,3,delete\n",
 }
-READ = {  # text → what its card says
+READ = {  # text → lines of its card
     "missing-label": ("src,dst,t,label\n1,2,3,1\n1,2,4,\n", ("  labels ", "1: 1", "unknown: 1")),
     "word-feature": ("src,dst,t,feat_0\n1,2,3,x\n", ("  columns of events ", "category of 1")),
     "nan-feature": ("src,dst,t,feat_0\n1,2,3,nan\n", ("  missing values ", "feat_0: 1")),
@@ -136,8 +136,8 @@ def _archives() -> Iterator[Case]:
         for name, alter in changes.items():
 
             def spoil(path: Path, rng: np.random.Generator, key: str = key, alter: Callable = alter) -> None:
-                with np.load(path) as held:
-                    value = alter(held[key])
+                with np.load(path) as arrays:
+                    value = alter(arrays[key])
                 rewrite_npz(path, **{key: value})
 
             yield Case(f"csr/{key}/{name}", ("g.npz",), "g.npz", spoil, ("inspect", "g.npz", "--kind", "graph"))
@@ -301,7 +301,7 @@ def _weights() -> Iterator[Case]:
 
             with safe_open(path, "pt") as file:
                 tensors, header = {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata())  # noqa: SIM118
-            header.pop("crc32")  # which would refuse them all; as of version 0.1.0 there is none
+            header.pop("crc32")  # without a checksum, which would reject them all
             change(tensors, header)
             save_file(tensors, path, metadata=header)
 

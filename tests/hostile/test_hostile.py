@@ -1,4 +1,4 @@
-"""Whatever a file holds: a named error or a documented reading, within memory and time, and no code of its own."""
+"""Any file gives a named error or a documented result, within memory and time, and runs no foreign code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def few(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
 
 
 def make_good(folder: Path, server: Server) -> Path:
-    """Make good files, and a run of mlp."""
+    """Write good files and train a run of mlp."""
     seeds.make_data(folder)
     special.extra(folder)
     done = server.run((*seeds.RUNS["run-mlp"], "--out=run-mlp"), folder, seconds=300)
@@ -81,7 +81,7 @@ def make_good(folder: Path, server: Server) -> Path:
 
 
 def make_runs(folder: Path, server: Server) -> None:
-    """Make the other runs, and what they write, beside good files and the run of mlp."""
+    """Train the other runs, and write their outputs, next to the good files and the run of mlp."""
     for name, argv in seeds.RUNS.items():
         done = server.run((*argv, f"--out={name}"), folder, seconds=300) if name != "run-mlp" else {"code": 0}
         assert done["code"] == 0, done
@@ -99,18 +99,18 @@ def make_runs(folder: Path, server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def good(few: Path, server: Server) -> Path:
-    """The same with the other runs."""
+    """The same folder with the other runs."""
     make_runs(few, server)
     return few
 
 
 def verdict(case: Case, folder: Path, done: dict) -> str:
-    """Return what is wrong with how a case ended, or nothing."""
-    told = done["err"]
-    errors = [line for line in told.splitlines() if line.startswith("error: ")]
+    """Return how a case failed, or nothing."""
+    error_output = done["err"]
+    errors = [line for line in error_output.splitlines() if line.startswith("error: ")]
     if done["late"]:
         return "it hung"
-    if "Traceback" in told or "unforeseen" in told or done["code"] not in (0, 1, 2):
+    if "Traceback" in error_output or "error: unexpected" in error_output or done["code"] not in (0, 1, 2):
         return f"code {done['code']}"
     if any((folder / name).exists() for name in ("evil", "evil.pyc", "ran")):
         return "foreign code ran"
@@ -124,28 +124,28 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
     if case.reads:
         return "it was refused"
     names = {Path(case.target).name, Path(case.target).stem, *Path(case.target).parts[:-1], *case.argv[1:3]}
-    if not errors or not any(name.split("=")[-1][:20] in told.replace("\\x00", "\0") for name in names):
+    if not errors or not any(name.split("=")[-1][:20] in error_output.replace("\\x00", "\0") for name in names):
         return "the error names no file"
     return ""
 
 
-# undefined where a part of the data holds one class, as few rows do
+# undefined if a split has one class, as in small data
 _RANKS = re.compile(r"roc_auc|average_precision|macro_f1|\b(new_)?(auc|ap)\b|baselines:")
 
 
 def _misread(case: Case, folder: Path, done: dict) -> str:
-    """Return what is wrong with what was made of a file that was read, or nothing."""
-    if done.get("wrong"):  # a record that breaks its promises, or says something else than its table
+    """Return what is wrong with the outputs for a file that was read, or nothing."""
+    if done.get("wrong"):  # an object that breaks its invariants, or differs from its table
         return done["wrong"]
-    told = [line for line in done["out"].splitlines() if not _RANKS.search(line)]
-    if case.argv[0] in ("evaluate", "fit") and re.search(r"\b(nan|inf)\b", "\n".join(told), re.IGNORECASE):
+    lines = [line for line in done["out"].splitlines() if not _RANKS.search(line)]
+    if case.argv[0] in ("evaluate", "fit") and re.search(r"\b(nan|inf)\b", "\n".join(lines), re.IGNORECASE):
         return "metrics that are no numbers"
     if case.argv[0] == "stream":
         rows = [line.split(",") for line in (folder / "scores.csv").read_text().splitlines()]
         good = [row[:3] for row in rows[1:]] == [["1", "7", "30000"], ["2", "8", "30001"]]
         return "" if good and all(0 <= float(row[3]) <= 1 for row in rows[1:]) else f"scores {rows}"
     if case.argv[0] in ("score", "rank"):
-        table = pd.read_csv(folder / "asked.csv")
+        table = pd.read_csv(folder / "scores-out.csv")
         good = table[["score", "probability"]].to_numpy()
         return "" if len(table) and ((good >= 0) & (good <= 1)).all() else f"scores {table}"
     if case.argv[0] == "report":
@@ -184,16 +184,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", [case for case in CORPUS if case.name in QUICK], ids=lambda case: case.name)
-def test_a_sample(
+def test_a_sample_of_the_corpus(
     case: Case, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process; the whole corpus runs in processes of its own."""
+    """In this process; the full corpus runs in separate processes."""
     folder = tmp_path / "case"
     place(case, data, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-    code, told = main(list(case.argv)), capsys.readouterr()
-    done = {"code": code, "out": told.out, "err": told.err, "late": False}
+    code, captured = main(list(case.argv)), capsys.readouterr()
+    done = {"code": code, "out": captured.out, "err": captured.err, "late": False}
     assert not (wrong := verdict(case, folder, done)), f"{case.name}: {wrong}\n{done}"
 
 

@@ -1,6 +1,6 @@
-"""Files and folders that may not be read, or not be written to: a named error that says so, for every reader and writer.
+"""Unreadable and unwritable files and folders: a named error for every reader and writer.
 
-Root may read and write everything, so where it runs the tests, commands run in a process that has given that up.
+Root may read and write everything, so under root the commands run in a process without its privileges.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def refused(
 ) -> None:
     given(needs, good, folder)
     if "search" in needs:
-        told = folder / "search" / "search.json"
-        told.write_text(told.read_text().replace(str(good), str(folder)))
+        search = folder / "search" / "search.json"
+        search.write_text(search.read_text().replace(str(good), str(folder)))
     (next(folder.glob(target)) if "*" in target else folder / target).chmod(0)
     done = server.run(argv, folder)
     assert done["code"] in (1, 2), done
     assert "Traceback" not in done["err"]
-    assert "unforeseen" not in done["err"]
+    assert "error: unexpected" not in done["err"]
     shown = next(line for line in done["err"].splitlines() if line.startswith("error: "))
     assert Path(target).name in shown or target.split("/")[0] in shown, shown
     assert "ermission" in shown or "unable to open" in shown, shown
@@ -80,13 +80,13 @@ def _named(cases: list) -> list:
 
 
 @pytest.mark.parametrize(("needs", "target", "argv"), _named(QUICK))
-def test_a_file_that_may_not_be_read(needs, target, argv, good: Path, tmp_path: Path, server: Server) -> None:
+def test_an_unreadable_file_is_named(needs, target, argv, good: Path, tmp_path: Path, server: Server) -> None:
     refused(needs, target, argv, good, tmp_path / "case", server)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("needs", "target", "argv"), _named(REST))
-def test_a_file_of_a_run_that_may_not_be_read(needs, target, argv, whole: Path, tmp_path: Path, server: Server) -> None:
+def test_an_unreadable_file_of_a_run_is_named(needs, target, argv, whole: Path, tmp_path: Path, server: Server) -> None:
     refused(needs, target, argv, whole, tmp_path / "case", server)
 
 
@@ -100,7 +100,7 @@ def test_a_file_of_a_run_that_may_not_be_read(needs, target, argv, whole: Path, 
     ],
     ids=["fit", "predict", "report", "inspect"],
 )
-def test_a_folder_that_may_not_be_written_to(
+def test_an_unwritable_folder_is_named(
     needs: tuple[str, ...], argv: tuple[str, ...], good: Path, tmp_path: Path, server: Server
 ) -> None:
     folder = tmp_path / "case"
@@ -113,7 +113,7 @@ def test_a_folder_that_may_not_be_written_to(
     assert not list((folder / "closed").iterdir())
 
 
-def test_a_folder_that_may_not_be_looked_into(good: Path, tmp_path: Path, server: Server) -> None:
+def test_an_unsearchable_folder_is_named(good: Path, tmp_path: Path, server: Server) -> None:
     folder = tmp_path / "case"
     given(("run-mlp", "stream", "graph"), good, folder)
     for name, argv in (("run-mlp", ("evaluate", "run-mlp")), ("stream", ("inspect", "stream", "--kind", "events")),

@@ -1,4 +1,4 @@
-"""What `SECURITY.md` promises, by name: no code from a run folder, no memory on a header's word, no formula."""
+"""The guarantees of `SECURITY.md`: no code from a run folder, no allocation by a false header, no formula."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hopstate.training.run_folder import RunFolder
 QUICK = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}, "model": {"dim": 4}}
 
 
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "e.csv").write_text("src,dst,t\n1,2,3\n")
     opened = os.open
 
@@ -68,7 +68,7 @@ def test_a_run_folder_imports_nothing(run: Path, tmp_path: Path, monkeypatch, ke
         assert "evil" not in sys.modules
 
 
-def test_a_method_of_ones_own_is_named_or_allowed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_custom_method_is_rejected_or_allowed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "mine.py").write_text(
         "from dataclasses import replace\nfrom hopstate.methods import get_method\n"
         "METHOD = replace(get_method('mlp'), name='mine')\n"
@@ -95,7 +95,7 @@ def test_settings_name_no_class_and_no_file(tmp_path: Path) -> None:
 
 
 # ---- memory and waiting ----------------------------------------------------------------------------------------
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     for read in (read_graph, read_events, open_regular, load_npy):
         with pytest.raises(UnreadableFileError, match="pipe"):
@@ -104,7 +104,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         open_regular("/dev/zero")
 
 
-def test_a_header_is_not_believed(tmp_path: Path) -> None:
+def test_a_false_header_is_rejected(tmp_path: Path) -> None:
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
     (tmp_path / "x.npy").write_bytes(head.getvalue() + bytes(80))
@@ -120,14 +120,14 @@ def test_arrays_are_read_as_numpy_reads_them(tmp_path: Path, array: np.ndarray, 
     array = np.asarray(array, order=order)
     np.save(tmp_path / "a.npy", array)
     np.savez_compressed(tmp_path / "a.npz", a=array)
-    with Archive(tmp_path / "a.npz") as held:
-        found = [load_npy(tmp_path / "a.npy"), load_npy(tmp_path / "a.npy", mmap=True), held["a"]]
+    with Archive(tmp_path / "a.npz") as archive:
+        found = [load_npy(tmp_path / "a.npy"), load_npy(tmp_path / "a.npy", mmap=True), archive["a"]]
     for one in found:
         assert one.dtype == array.dtype
         assert np.array_equal(one, array)
 
 
-def test_packed_files_have_a_limit(tmp_path: Path) -> None:
+def test_compressed_files_have_a_limit(tmp_path: Path) -> None:
     text = "src,dst,t\n" + "1,2,3\n" * 5000
     (tmp_path / "e.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert len(read_events(tmp_path / "e.csv.gz")) == 5000
@@ -156,43 +156,43 @@ def test_a_sparse_file_is_as_large_as_what_is_stored(tmp_path: Path, name: str, 
         read(path)
 
 
-def test_a_model_stays_in_proportion_to_its_weights(run: Path) -> None:
+def test_model_settings_must_match_the_weights(run: Path) -> None:
     change(run / "config.json", model=json.loads((run / "config.json").read_text())["model"] | {"dim": 900_000})
     with pytest.raises(CheckpointError, match=r"config\.json"):
         evaluate(run)
 
 
-def test_aliases_are_refused() -> None:
+def test_yaml_aliases_are_rejected() -> None:
     bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
     with pytest.raises(yaml.YAMLError):
         load_yaml(bomb)
     assert load_yaml("a: {b: 1e-3}\nc: 'x * y & z'") == {"a": {"b": 1e-3}, "c": "x * y & z"}
 
 
-def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys) -> None:
+def test_an_unexpected_exception_is_one_line(monkeypatch, capsys) -> None:
     from hopstate.cli import info
 
-    for error, told in ((MemoryError(), "not enough memory"), (RecursionError(), "nested"), (OSError("x"), "x"),
+    for error, message in ((MemoryError(), "not enough memory"), (RecursionError(), "nested"), (OSError("x"), "x"),
                         (KeyError("y"), "unexpected KeyError")):  # fmt: skip
         monkeypatch.setattr(info, "run", lambda argv, error=error: (_ for _ in ()).throw(error))
         assert main(["info"]) == 1
         shown = capsys.readouterr().err
         assert shown.startswith("error: ")
-        assert told in shown
+        assert message in shown
         assert "Traceback" not in shown
         assert main(["info", "--debug"]) == 1
         assert "Traceback" in capsys.readouterr().err
 
 
-# ---- read rightly or not at all --------------------------------------------------------------------------------
+# ---- read exactly or not at all ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("ids", ["9007199254740993.0", "18446744073709551615", "1.5"])
-def test_ids_that_would_merge_are_refused(tmp_path: Path, ids: str) -> None:
+def test_ids_that_would_merge_are_rejected(tmp_path: Path, ids: str) -> None:
     (tmp_path / "e.csv").write_text(f"src,dst,t\n{ids},2,3\n1,2,4\n")
     with pytest.raises(DataError, match="line 2"):
         read_events(tmp_path / "e.csv")
 
 
-def test_a_header_of_fewer_graphs_is_refused(tmp_path: Path) -> None:
+def test_a_header_of_fewer_graphs_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "T.txt").write_text("1\n" + "2 0\n0 1 1\n0 1 0\n" * 2)
     with pytest.raises(FormatError, match="line 5"):
         read_tu(tmp_path / "T.txt")
@@ -206,7 +206,7 @@ EDGES = st.lists(st.tuples(ids, ids), min_size=1, max_size=8)
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(EVENTS)
-def test_tables_of_events_are_read_as_they_stand_or_refused(tmp_path: Path, rows: list[tuple]) -> None:
+def test_event_tables_are_read_exactly_or_rejected(tmp_path: Path, rows: list[tuple]) -> None:
     path = tmp_path / "e.csv"
     pd.DataFrame(rows, columns=["src", "dst", "t"]).to_csv(path, index=False)
     try:
@@ -221,7 +221,7 @@ def test_tables_of_events_are_read_as_they_stand_or_refused(tmp_path: Path, rows
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(EDGES)
-def test_tables_of_edges_are_read_as_they_stand_or_refused(tmp_path: Path, rows: list[tuple]) -> None:
+def test_edge_tables_are_read_exactly_or_rejected(tmp_path: Path, rows: list[tuple]) -> None:
     path = tmp_path / "e.csv"
     pd.DataFrame(rows, columns=["source", "target"]).to_csv(path, index=False)
     try:
@@ -238,7 +238,7 @@ COPY = "navigator.clipboard.writeText(this.previousElementSibling.textContent);t
 
 
 class Tags(HTMLParser):
-    """Counts elements, and attributes that would run something."""
+    """Counts elements, and attributes that would execute code."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ EVIL = [
 
 
 @pytest.mark.parametrize("text", ["".join(EVIL), "]]><svg onload=x>\u202e<b>"])
-def test_a_page_escapes_what_files_hold(run: Path, tmp_path: Path, text: str) -> None:
+def test_a_page_escapes_content_of_files(run: Path, tmp_path: Path, text: str) -> None:
     result = json.loads((run / "result.json").read_text())
     test = result["metrics"]["test"] | {text: 0.5}
     change(run / "result.json", metrics=result["metrics"] | {"test": test})
@@ -277,7 +277,7 @@ def test_a_page_escapes_what_files_hold(run: Path, tmp_path: Path, text: str) ->
     assert (tags.scripts, tags.handlers) == (0, 0)
 
 
-def test_tables_start_no_cell_with_a_formula_unless_asked(tmp_path: Path) -> None:
+def test_tables_start_no_cell_with_a_formula_by_default(tmp_path: Path) -> None:
     ids_ = ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", " =1", "-5", "-1.5e3", "a=b", ""]
     table = pd.DataFrame({"id": ids_, "score": -0.5, "=name": ids_})
     write_table(table, tmp_path / "t.csv")
@@ -294,7 +294,7 @@ def test_tables_start_no_cell_with_a_formula_unless_asked(tmp_path: Path) -> Non
 FORMULAS = ["=1+1", "+cmd", "@SUM(A1)", "-x"]
 
 
-def test_tables_of_each_command_start_no_cell_with_a_formula(tmp_path: Path, monkeypatch) -> None:
+def test_tables_of_every_command_start_no_cell_with_a_formula(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
     ids = [*FORMULAS, "a", "b"]

@@ -1,4 +1,4 @@
-"""A run folder from elsewhere runs no code, opens no address, and writes and takes no more than its files stand for."""
+"""A foreign run folder runs no code, opens no URL, writes no other files and uses no disproportionate memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOP = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}
 
 
 class Evil:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ ADDRESSES = (
     "pyg:Planetoid:Cora",
     "pyg:Planetoid:Cora?root=http://127.0.0.1:9",
     "ogb:ogbn-arxiv",
-    "citeseer",  # of the catalogue, but nobody publishes a checksum
+    "citeseer",  # in the catalogue, but without a published checksum
     "postgresql://host/db?table=t",
     "https://host/g.npz",
     "\\\\host\\share\\g.npz",
@@ -66,7 +66,7 @@ ADDRESSES = (
 
 
 @pytest.mark.parametrize("source", ADDRESSES)
-def test_data_that_are_no_plain_file_are_given_again(run: Path, source: str, capsys) -> None:
+def test_data_other_than_plain_files_must_be_given_again(run: Path, source: str, capsys) -> None:
     own = json.loads((run / "config.json").read_text())["data"]
     change(run, data=source)
     with pytest.raises(ConfigError, match=r"config\.json"):
@@ -76,7 +76,7 @@ def test_data_that_are_no_plain_file_are_given_again(run: Path, source: str, cap
     assert evaluate(run, own)
 
 
-def test_a_link_to_a_device_is_no_plain_file(run: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_device_is_not_a_plain_file(run: Path, tmp_path: Path) -> None:
     (tmp_path / "g.npz").symlink_to("/proc/self/environ")
     change(run, data=str(tmp_path / "g.npz"))
     with pytest.raises(ConfigError, match=r"config\.json"):
@@ -84,21 +84,21 @@ def test_a_link_to_a_device_is_no_plain_file(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:sbm has changed")
-def test_generated_data_sets_may_be_named(run: Path) -> None:
+def test_generated_datasets_may_be_named(run: Path) -> None:
     change(run, data="sbm")
-    with pytest.raises(HopstateError, match="features"):  # it was read, and is another one
+    with pytest.raises(HopstateError, match="features"):  # the settings were read and name another one
         evaluate(run)
 
 
 @pytest.mark.parametrize("setting", ["read__features", "read__labels", "link__file"])
-def test_other_files_of_settings_are_plain_too(run: Path, setting: str) -> None:
+def test_settings_files_must_be_plain_files_too(run: Path, setting: str) -> None:
     change(run, **{setting: "\\\\host\\share\\x.csv"})
     with pytest.raises(ConfigError, match=setting.replace("__", ".")):
         evaluate(run)
 
 
 @pytest.mark.parametrize(("setting", "value"), [("read__num_nodes", 10**9), ("read__max_bytes", "1TiB")])
-def test_settings_take_no_more_memory_than_files_stand_for(run: Path, setting: str, value: object) -> None:
+def test_settings_allocate_no_more_memory_than_files_justify(run: Path, setting: str, value: object) -> None:
     change(run, **{setting: value})
     with pytest.raises(ConfigError, match=setting.replace("__", ".")):
         evaluate(run)
@@ -107,7 +107,7 @@ def test_settings_take_no_more_memory_than_files_stand_for(run: Path, setting: s
 
 
 @pytest.mark.parametrize("logger", ["wandb", "tensorboard,mlflow"])
-def test_a_logger_that_opens_the_network_is_given_again(run: Path, logger: str, capsys, monkeypatch) -> None:
+def test_network_loggers_must_be_given_again(run: Path, logger: str, capsys, monkeypatch) -> None:
     names: list[str] = []
     monkeypatch.setattr("hopstate.training.loggers._installed", lambda module: True)
     monkeypatch.setattr("hopstate.training.loggers.Loggers.__init__", lambda self, given, *rest: names.extend(given))
@@ -122,7 +122,7 @@ def test_a_logger_that_opens_the_network_is_given_again(run: Path, logger: str, 
 
 # ---- torch-geometric -------------------------------------------------------------------------------------------------
 def planetoid(root: Path, mark: Path, *, without: str = "") -> Path:
-    """Lay out raw files of Planetoid that are pickles of one's own."""
+    """Write raw files of Planetoid that are hostile pickles."""
     raw = root / "Cora" / "raw"
     raw.mkdir(parents=True)
     for name in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
@@ -132,13 +132,13 @@ def planetoid(root: Path, mark: Path, *, without: str = "") -> Path:
 
 
 @pytest.mark.parametrize("without", ["", "graph"])
-def test_raw_files_that_were_there_are_not_unpickled(tmp_path: Path, monkeypatch, without: str) -> None:
+def test_existing_raw_files_are_not_unpickled(tmp_path: Path, monkeypatch, without: str) -> None:
     from torch_geometric.datasets import Planetoid
 
     raw = planetoid(tmp_path, tmp_path / "ran", without=without)
     fetched = []
 
-    def download(self: Any) -> None:  # as torch-geometric's own, which leaves files alone that are there
+    def download(self: Any) -> None:  # like torch-geometric's, which keeps existing files
         fetched.append(self.raw_dir)
         (raw / f"ind.cora.{without}").write_bytes(pickle.dumps({}))
 
@@ -149,7 +149,7 @@ def test_raw_files_that_were_there_are_not_unpickled(tmp_path: Path, monkeypatch
     assert len(fetched) == bool(without)
 
 
-def test_raw_files_that_were_just_fetched_are_unpickled(tmp_path: Path, monkeypatch) -> None:
+def test_downloaded_raw_files_are_unpickled(tmp_path: Path, monkeypatch) -> None:
     from torch_geometric.datasets import Planetoid
 
     def download(self: Any) -> None:
@@ -157,13 +157,13 @@ def test_raw_files_that_were_just_fetched_are_unpickled(tmp_path: Path, monkeypa
         planetoid(tmp_path, tmp_path / "ran")
 
     monkeypatch.setattr(Planetoid, "download", download)
-    with pytest.raises(Exception, match=r"."):  # they are no data of Planetoid
+    with pytest.raises(Exception, match=r"."):  # they are not Planetoid data
         read_graph(f"pyg:Planetoid:Cora?root={tmp_path}")
     assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("root", ["file://{here}", "http://127.0.0.1:9", "memory://x", "simplecache::file://{here}"])
-def test_a_root_is_a_folder(tmp_path: Path, root: str) -> None:
+def test_a_dataset_root_must_be_a_folder(tmp_path: Path, root: str) -> None:
     planetoid(tmp_path, tmp_path / "ran")
     with pytest.raises(HopstateError, match="Planetoid"):
         read_graph(f"pyg:Planetoid:Cora?root={root.format(here=tmp_path)}")
@@ -212,7 +212,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("place", ["state", "live", "negatives", "live/state/copies", ".lock", "metrics.jsonl"])
-def test_links_in_a_run_folder_are_refused(temporal: Path, tmp_path: Path, monkeypatch, capsys, place: str) -> None:
+def test_links_in_a_run_folder_are_rejected(temporal: Path, tmp_path: Path, monkeypatch, capsys, place: str) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(temporal, "run")
     events(5, 100).to_csv("later.csv", index=False)
@@ -247,7 +247,7 @@ def test_a_search_writes_into_its_own_folder(run: Path, tmp_path: Path, capsys) 
     assert trial.name in capsys.readouterr().err
 
 
-def test_what_is_refused_leaves_no_folder(temporal: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_rejected_run_leaves_no_folder(temporal: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.csv").write_text("src,dst,t\n1,2\n1,2,x\n")
     before = sorted(tmp_path.rglob("*"))
@@ -274,14 +274,14 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 
 class Terminal(io.StringIO):
-    """What is written to it, as if it were a terminal."""
+    """A text buffer that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_texts_of_files_are_no_commands_to_a_terminal(temporal: Path, tmp_path: Path, monkeypatch, terminal: bool):
+def test_text_of_files_cannot_control_a_terminal(temporal: Path, tmp_path: Path, monkeypatch, terminal: bool):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(temporal, "run")
     named = events(80).astype({"src": str, "dst": str})
@@ -334,7 +334,7 @@ QUESTIONS = (*COMMANDS[:6], ["predict", "run", "--data=later.csv", "--out=p.csv"
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_any_value_of_a_runs_json_files(
+def test_any_value_of_a_runs_json_files_is_read_or_rejected(
     temporal: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("json")
@@ -353,8 +353,8 @@ def test_any_value_of_a_runs_json_files(
     err = io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stderr(err), contextlib.redirect_stdout(err):
         code = main(command)
-    told = err.getvalue()
+    output = err.getvalue()
     assert code in (0, 1, 2)
-    assert not code or any(name in told for name in ("run", "e.csv", "later.csv")), told
-    assert "unexpected" not in told, (path, groups, last, told)
-    assert "not enough memory" not in told
+    assert not code or any(name in output for name in ("run", "e.csv", "later.csv")), output
+    assert "unexpected" not in output, (path, groups, last, output)
+    assert "not enough memory" not in output

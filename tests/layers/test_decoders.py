@@ -26,8 +26,8 @@ def test_directed_and_undirected_scores_are_independent_per_pair(kind, directed)
     assert torch.allclose(there, back, atol=1e-6) is decoder.symmetric
     assert decoder.symmetric is (kind in ("dot", "mlp") or (kind == "bilinear" and not directed))
     others = torch.stack([v, u, v.flip(0)], 1)
-    wanted = torch.stack([decoder(u, others[:, i]) for i in range(3)], 1)
-    assert torch.allclose(decoder.among(u, others), wanted, rtol=F64)
+    expected = torch.stack([decoder(u, others[:, i]) for i in range(3)], 1)
+    assert torch.allclose(decoder.among(u, others), expected, rtol=F64)
 
 
 def test_decoders_equal_their_formulas():

@@ -30,12 +30,12 @@ def layers(dim: int) -> dict[str, torch.nn.Module]:
 def test_a_sparse_layer_equals_the_edge_list_layer(kind, some):
     layer, graph = layers(8)[kind], graph_of(20, some)
     h = torch.randn(20, 8, dtype=torch.float64, requires_grad=True)
-    got, want = graph.propagate(layer, "edges", 0, h), graph.receiver_rows(layer(h, graph.edge_index()))
-    assert_close_rmse(got, want)
-    weight, inputs = torch.randn_like(want), [h, *layer.parameters()]
+    got, expected = graph.propagate(layer, "edges", 0, h), graph.receiver_rows(layer(h, graph.edge_index()))
+    assert_close_rmse(got, expected)
+    weight, inputs = torch.randn_like(expected), [h, *layer.parameters()]
     mine = torch.autograd.grad((got * weight).sum(), inputs)
     for name, a, b in zip(
-        ["h", *dict(layer.named_parameters())], mine, torch.autograd.grad((want * weight).sum(), inputs)
+        ["h", *dict(layer.named_parameters())], mine, torch.autograd.grad((expected * weight).sum(), inputs)
     ):
         assert_close_rmse(a, b, name=name)
 

@@ -78,10 +78,10 @@ def test_a_layer_in_a_sequential_equals_a_direct_call(make, how, given):
     first = (GCNConv(DIM, DIM), "x, edge_index -> x")
     whole = Sequential(", ".join(given), [first, (layer, how), (nn.Identity(), f"{gives[0]} -> {gives[0]}")]).eval()
     changed = given | {"x": whole[0](given["x"], given["edge_index"])}
-    wanted = layer(*(changed[name] for name in takes))
-    wanted = wanted[0] if isinstance(wanted, tuple) else wanted
+    expected = layer(*(changed[name] for name in takes))
+    expected = expected[0] if isinstance(expected, tuple) else expected
     out = whole(*given.values())
-    torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
     assert out.shape == (lone[0] if isinstance(lone, tuple) else lone).shape
     if "x" in takes:
         out.sum().backward()

@@ -55,8 +55,8 @@ def test_pool_reduces_segments(how):
     offsets = torch.tensor([0, 2, 2, 6])
     out = pool(x, offsets, how)
     for i, part in enumerate((x[:2], x[2:2], x[2:])):
-        want = torch.zeros(3).double() if not len(part) else part.amax(0) if how == "max" else getattr(part, how)(0)
-        torch.testing.assert_close(out[i], want)
+        expected = torch.zeros(3).double() if not len(part) else part.amax(0) if how == "max" else getattr(part, how)(0)
+        torch.testing.assert_close(out[i], expected)
     torch.autograd.gradcheck(lambda x: pool(x, offsets, how), x)
 
 

@@ -34,12 +34,13 @@ def test_branch_equals_algorithm_2(reverse, options):
     z = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     offsets = torch.tensor([0, 5, 5, 7])
     got = m(z, offsets)
-    want = torch.cat([branch_naive(m, z[:5]), branch_naive(m, z[5:])])
-    assert_close_rmse(got, want)
+    expected = torch.cat([branch_naive(m, z[:5]), branch_naive(m, z[5:])])
+    assert_close_rmse(got, expected)
     parameters = [z, *m.parameters()]
-    weight = torch.randn_like(want)
+    weight = torch.randn_like(expected)
     for a, b in zip(
-        torch.autograd.grad((got * weight).sum(), parameters), torch.autograd.grad((want * weight).sum(), parameters)
+        torch.autograd.grad((got * weight).sum(), parameters),
+        torch.autograd.grad((expected * weight).sum(), parameters),
     ):
         assert_close_rmse(a, b)
 

@@ -70,11 +70,11 @@ def test_neighbors_without_features_are_rejected(settings, tmp_path):
 
 def test_widths_agree_with_training():
     stream = _stream(np.ones((9, 2), np.float32))
-    for facts, wanted in (
+    for facts, expected in (
         (None, {"node_dim": 2, "edge_dim": 0}),
         ({"feature_dims": {"node_dim": 0, "edge_dim": 3}}, {"node_dim": 0, "edge_dim": 3}),
     ):
-        assert feature_dims(stream, SimpleNamespace(trained=facts)) == wanted
+        assert feature_dims(stream, SimpleNamespace(trained=facts)) == expected
 
 
 LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}

@@ -44,7 +44,7 @@ def test_one_step_is_the_exact_solution_of_the_equation():
     assert not torch.allclose(*ends["euler"])
 
 
-def test_phi_is_smooth_where_its_two_forms_meet():
+def test_phi_is_smooth_at_the_switch_between_its_two_forms():
     x = torch.linspace(-0.6, -0.4, 1001, dtype=torch.float64)
     assert phi(x).diff().min() > 0
     assert phi(torch.zeros((), dtype=torch.float64)).item() == 0.5

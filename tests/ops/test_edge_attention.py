@@ -23,10 +23,10 @@ def test_equals_the_definition(n, heads, width):
     fast, slow = edge_attention(*graph, *inputs), edge_attention_naive(*graph, *inputs)
     assert_close_rmse(fast, slow)
     weight = torch.randn_like(slow)
-    for got, want in zip(
+    for got, expected in zip(
         torch.autograd.grad((fast * weight).sum(), inputs), torch.autograd.grad((slow * weight).sum(), inputs)
     ):
-        assert_close_rmse(got, want)
+        assert_close_rmse(got, expected)
     assert_close_rmse(edge_attention(*graph, *(x.float() for x in inputs)), slow)
 
 

@@ -25,10 +25,10 @@ def test_equals_the_definition(n, d, edges):
     fast, slow = gated_mean(indptr, indices, *inputs), gated_mean_naive(indptr, indices, *inputs)
     assert_close_rmse(fast, slow)
     weight = torch.randn_like(slow)
-    for got, want in zip(
+    for got, expected in zip(
         torch.autograd.grad((fast * weight).sum(), inputs), torch.autograd.grad((slow * weight).sum(), inputs)
     ):
-        assert_close_rmse(got, want)
+        assert_close_rmse(got, expected)
     single = gated_mean(indptr, indices, *(x.float() for x in inputs))
     assert_close_rmse(single, slow)
 
@@ -41,10 +41,10 @@ def test_row_indices_select_rows_of_the_inputs(edges):
     fast = gated_mean(indptr, indices, *inputs, rows=rows)
     slow = gated_mean_naive(indptr, indices, *inputs, rows=rows)
     assert_close_rmse(fast, slow)
-    for got, want in zip(
+    for got, expected in zip(
         torch.autograd.grad(fast.square().sum(), inputs), torch.autograd.grad(slow.square().sum(), inputs)
     ):
-        assert_close_rmse(got, want)
+        assert_close_rmse(got, expected)
 
 
 @pytest.mark.parametrize("edges", [False, True])
@@ -54,8 +54,8 @@ def test_gradients_of_strided_and_expanded_inputs(edges):
     assert not any(x.is_contiguous() for x in spread)
     for given in (inputs, spread):
         fast, slow = gated_mean(indptr, indices, *given), gated_mean_naive(indptr, indices, *given)
-        for got, want in zip(torch.autograd.grad(fast.sum(), given), torch.autograd.grad(slow.sum(), given)):
-            assert_close_rmse(got, want)  # the gradient of a sum is one number, expanded
+        for got, expected in zip(torch.autograd.grad(fast.sum(), given), torch.autograd.grad(slow.sum(), given)):
+            assert_close_rmse(got, expected)  # the gradient of a sum is one number, expanded
 
 
 def test_threads_do_not_change_gated_sums():

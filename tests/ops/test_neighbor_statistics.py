@@ -20,13 +20,13 @@ def problem(n: int, d: int, dtype: torch.dtype = torch.float64):
 def test_equals_the_definition(n, d):
     indptr, indices, x = problem(n, d)
     fast, slow = neighbor_statistics(indptr, indices, x), neighbor_statistics_naive(indptr, indices, x)
-    for got, want in zip(fast, slow):
-        assert_close_rmse(got, want)
-        weight = torch.randn_like(want)
-        mine, theirs = (torch.autograd.grad((y * weight).sum(), x, retain_graph=True)[0] for y in (got, want))
+    for got, expected in zip(fast, slow):
+        assert_close_rmse(got, expected)
+        weight = torch.randn_like(expected)
+        mine, theirs = (torch.autograd.grad((y * weight).sum(), x, retain_graph=True)[0] for y in (got, expected))
         assert_close_rmse(mine, theirs)
-    for got, want in zip(neighbor_statistics(indptr, indices, x.float()), slow):
-        assert_close_rmse(got, want)
+    for got, expected in zip(neighbor_statistics(indptr, indices, x.float()), slow):
+        assert_close_rmse(got, expected)
 
 
 def test_equals_torch_geometrics_aggregations():
@@ -35,11 +35,11 @@ def test_equals_torch_geometrics_aggregations():
     indptr, indices, x = problem(40, 9)
     x = (x + 0.05).detach().requires_grad_()  # torch's initial 0 receives a part of the gradient of an extreme value 0
     rows = torch.repeat_interleave(indptr.diff())
-    want = MultiAggregation(["mean", "min", "max", "std"])(x[indices], rows, dim_size=40)
+    expected = MultiAggregation(["mean", "min", "max", "std"])(x[indices], rows, dim_size=40)
     got = torch.cat(neighbor_statistics(indptr, indices, x), 1)
-    assert_close_rmse(got, want)
-    weight = torch.randn_like(want)
-    mine, theirs = (torch.autograd.grad((y * weight).sum(), x)[0] for y in (got, want))
+    assert_close_rmse(got, expected)
+    weight = torch.randn_like(expected)
+    mine, theirs = (torch.autograd.grad((y * weight).sum(), x)[0] for y in (got, expected))
     assert_close_rmse(mine, theirs)
 
 

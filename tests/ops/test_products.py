@@ -36,11 +36,11 @@ def test_output_and_every_gradient_equal_the_definition(
 ) -> None:
     ours, exact = made(rows, terms, width), made(rows, terms, width, torch.float64)
     weights = torch.randn(rows, width, dtype=torch.float64)
-    found, wanted = ((f(x, w, b if has_bias else None)) for f, (x, w, b) in ((linear, ours), (F.linear, exact)))
+    found, expected = ((f(x, w, b if has_bias else None)) for f, (x, w, b) in ((linear, ours), (F.linear, exact)))
     (found * weights.float()).sum().backward()
-    (wanted * weights).sum().backward()
+    (expected * weights).sum().backward()
     assert wide
-    torch.testing.assert_close(found.double(), wanted, rtol=F32_SUM, atol=F32_SUM)
+    torch.testing.assert_close(found.double(), expected, rtol=F32_SUM, atol=F32_SUM)
     for a, b in list(zip(ours, exact, strict=True))[: 3 if has_bias else 2]:
         torch.testing.assert_close(a.grad.double(), b.grad, rtol=F32_SUM, atol=F32_SUM * rows**0.5)
 
@@ -71,8 +71,8 @@ def test_second_derivatives(wide: list) -> None:
     inner = torch.autograd.grad(linear(x, w, b).pow(3).sum(), x, create_graph=True)[0]
     exact = [t.detach().double().requires_grad_() for t in (x, w, b)]
     known = torch.autograd.grad(F.linear(*exact).pow(3).sum(), exact[0], create_graph=True)[0]
-    found, wanted = torch.autograd.grad(inner.sum(), w)[0], torch.autograd.grad(known.sum(), exact[1])[0]
-    torch.testing.assert_close(found.double(), wanted, rtol=F32_SUM, atol=0.01)
+    found, expected = torch.autograd.grad(inner.sum(), w)[0], torch.autograd.grad(known.sum(), exact[1])[0]
+    torch.testing.assert_close(found.double(), expected, rtol=F32_SUM, atol=0.01)
 
 
 @here

@@ -49,11 +49,11 @@ NAMES = sorted(operators())
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_equal_their_references(name: str) -> None:
     work, inputs = operators()[name]
-    want = work(*inputs)
+    expected = work(*inputs)
     with warnings.catch_warnings(), use_reference_ops():
         warnings.simplefilter("error", SlowPathWarning)
         assert choose_path("cpu", torch.float64).name == "naive"
-        torch.testing.assert_close(work(*inputs), want, rtol=F64_SOLVED, atol=F64_SOLVED)
+        torch.testing.assert_close(work(*inputs), expected, rtol=F64_SOLVED, atol=F64_SOLVED)
     assert choose_path("cpu", torch.float64).name == "numba"
 
 
@@ -66,13 +66,13 @@ def test_forward_mode_agrees_with_the_backward_pass(name: str) -> None:
     out = work(*needed)
     weight = torch.randn_like(out)
     gradients = torch.autograd.grad(out, needed, weight)
-    want = sum((g * t).sum() for g, t in zip(gradients, directions, strict=True))
+    expected = sum((g * t).sum() for g, t in zip(gradients, directions, strict=True))
     try:
         _, moved = jvp(work, inputs, directions)
     except NotImplementedError:  # torch has no forward-mode derivative of the minimum and maximum of rows
         assert name == "neighbor_statistics"
         return
-    torch.testing.assert_close((moved * weight).sum(), want, rtol=F64_SOLVED, atol=F64)
+    torch.testing.assert_close((moved * weight).sum(), expected, rtol=F64_SOLVED, atol=F64)
     with forward_ad.dual_level():
         dual = work(*(forward_ad.make_dual(x, t) for x, t in zip(inputs, directions, strict=True)))
         torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, moved, rtol=F64, atol=F64)
@@ -95,5 +95,5 @@ def test_registered_operators_pass_opcheck(name: str) -> None:
 def test_vmap_equals_a_loop(name: str) -> None:
     work, inputs = operators()[name]
     several = tuple(torch.stack([x, x.flip(0).abs() * x.sign()]) for x in inputs)
-    want = torch.stack([work(*(x[i] for x in several)) for i in range(2)])
-    torch.testing.assert_close(vmap(work)(*several), want, rtol=F64, atol=F64)
+    expected = torch.stack([work(*(x[i] for x in several)) for i in range(2)])
+    torch.testing.assert_close(vmap(work)(*several), expected, rtol=F64, atol=F64)

@@ -67,8 +67,8 @@ def test_scans_of_packed_sequences_of_any_length(reverse: bool, rule: Any) -> No
     for given in LENGTHS:
         lengths = torch.tensor(given, dtype=torch.int64)
         u, delta, z, B, C = columns(int(lengths.sum()))
-        wanted, _ = selective_scan_naive(u, delta, A, B, C, MARK, z, bounds(lengths), None, **how)
-        torch.testing.assert_close(program(lengths, u, delta, z, B, C), wanted, rtol=F64, atol=F64)
+        expected, _ = selective_scan_naive(u, delta, A, B, C, MARK, z, bounds(lengths), None, **how)
+        torch.testing.assert_close(program(lengths, u, delta, z, B, C), expected, rtol=F64, atol=F64)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -82,11 +82,11 @@ def test_scans_of_sequences_of_one_length_advance_together(reverse: bool) -> Non
         u, delta, z, B, C = columns(batch, 4)
         flat = (x.flatten(0, 1) for x in (u, delta, B, C))
         first, size, into, out = flat
-        wanted, _ = selective_scan_naive(
+        expected, _ = selective_scan_naive(
             first, size, A, into, out, None, z.flatten(0, 1), torch.arange(batch + 1) * 4, None, reverse=reverse,
             discretization="zoh",
         )  # fmt: skip
-        torch.testing.assert_close(program(u, delta, z, B, C), wanted.view(u.shape), rtol=F64, atol=F64)
+        torch.testing.assert_close(program(u, delta, z, B, C), expected.view(u.shape), rtol=F64, atol=F64)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -102,8 +102,8 @@ def test_convolutions_of_packed_sequences_of_any_length(reverse: bool) -> None:
     for given in LENGTHS:
         lengths = torch.tensor(given, dtype=torch.int64)
         x = columns(int(lengths.sum()))[0]
-        wanted = conv1d(x, weight, MARK, offsets=bounds(lengths), reverse=reverse, activation="silu")  # by kernels
-        torch.testing.assert_close(program(lengths, x), wanted, rtol=F64, atol=F64)
+        expected = conv1d(x, weight, MARK, offsets=bounds(lengths), reverse=reverse, activation="silu")  # by kernels
+        torch.testing.assert_close(program(lengths, x), expected, rtol=F64, atol=F64)
 
 
 def test_states_that_a_program_cannot_carry_are_rejected() -> None:

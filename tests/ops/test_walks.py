@@ -83,7 +83,7 @@ def test_first_and_later_steps_are_uniform():
 
 
 @pytest.mark.parametrize("p", [4.0, 0.05, 1e6])
-def test_second_steps_go_back_as_often_as_p_says(p):
+def test_second_steps_return_with_the_probability_of_p(p):
     g = nx.Graph([(0, 1), (0, 2), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (4, 5)])
     indptr, indices = csr(g)
     rows = random_walks(WalkTable.of(indptr, indices), np.zeros(1, np.int64), 2, walks=80_000, p=p)

@@ -40,22 +40,22 @@ def _accuracy(data: Any, folder: Path, **more: Any) -> float:
 @pytest.mark.parametrize("scale", [1.0, 1e6])
 def test_arrays_and_tables_give_the_same_accuracy(scale: float, tmp_path: Path) -> None:
     x = X * np.array([1, scale, 1])
-    wanted = _accuracy(LINKS, tmp_path / "table", features=_table(x), labels=KIND)
-    assert wanted > 0.8
-    assert _accuracy(LINKS, tmp_path / "array", features=x, labels=KIND) == wanted
-    assert _accuracy(LINKS, tmp_path / "tensor", features=torch.from_numpy(x), labels=KIND) == wanted
+    expected = _accuracy(LINKS, tmp_path / "table", features=_table(x), labels=KIND)
+    assert expected > 0.8
+    assert _accuracy(LINKS, tmp_path / "array", features=x, labels=KIND) == expected
+    assert _accuracy(LINKS, tmp_path / "tensor", features=torch.from_numpy(x), labels=KIND) == expected
     edges = LINKS.to_numpy()
     graph = Graph.from_edges(edges, N, x=x, y=KIND)
-    assert _accuracy(graph, tmp_path / "record") == pytest.approx(wanted, abs=0.05)
-    assert _accuracy(_pyg(x), tmp_path / "pyg") == pytest.approx(wanted, abs=0.05)
+    assert _accuracy(graph, tmp_path / "record") == pytest.approx(expected, abs=0.05)
+    assert _accuracy(_pyg(x), tmp_path / "pyg") == pytest.approx(expected, abs=0.05)
 
 
 def test_missing_values_in_arrays_are_imputed_as_in_tables(tmp_path: Path) -> None:
     x = X.copy()
     x[::7, 1] = np.nan
-    wanted = _accuracy(LINKS, tmp_path / "table", features=_table(x), labels=KIND)
-    assert _accuracy(LINKS, tmp_path / "array", features=x, labels=KIND) == wanted
-    assert _accuracy(_pyg(x), tmp_path / "pyg") == pytest.approx(wanted, abs=0.05)
+    expected = _accuracy(LINKS, tmp_path / "table", features=_table(x), labels=KIND)
+    assert _accuracy(LINKS, tmp_path / "array", features=x, labels=KIND) == expected
+    assert _accuracy(_pyg(x), tmp_path / "pyg") == pytest.approx(expected, abs=0.05)
     x[3, 2] = np.inf
     with pytest.raises(hopstate.errors.DataError, match=r"\b3\b"):
         hopstate.fit("mlp", _pyg(x), out=tmp_path / "inf", config=CONFIG)

@@ -107,15 +107,15 @@ def test_the_network_of_a_program_agrees_with_the_run(
     keep = lambda *given, **how: specs.append(export_spec(*given, **how)) or specs[0]  # noqa: E731
     monkeypatch.setattr(export, "export_spec", keep)
     with program_queries(run, sample=True) as queries:
-        wanted, inputs = queries.expected(), tuple(map(torch.from_numpy, queries.inputs.values()))
+        expected, inputs = queries.expected(), tuple(map(torch.from_numpy, queries.inputs.values()))
         specs[0].module.eval()
         answered = [module(*inputs) for module in (specs[0].module, trace(specs[0]).module())]
     name = specs[0].outputs[0].name
     for found in answered:
         first = found[0] if isinstance(found, tuple) else found
-        assert max_difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
+        assert max_difference(name, first.detach().numpy(), expected[name]) <= PROGRAM
     assert queries.count > 1
-    assert np.ptp(wanted[name]) > 0
+    assert np.ptp(expected[name]) > 0
 
 
 def test_the_command_reports_the_largest_difference_and_rejects_other_runs(

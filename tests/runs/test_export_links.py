@@ -45,14 +45,14 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
     run = hopstate.fit(method, own, out=folder / "run", config=settings).path
     path = export_run(run, to, folder / "program")
     kept = json.loads((path.parent / "export.json").read_text())
-    wanted = hopstate.score(run, PAIRS)
+    expected = hopstate.score(run, PAIRS)
     given = hopstate.export_inputs(run, PAIRS)
     assert [(name, str(x.dtype), x.ndim) for name, x in given.items()] == [
         (port["name"], port["dtype"], len(port["shape"])) for port in kept["inputs"]
     ]
     assert [port["name"] for port in kept["outputs"]] == ["logit", "score", "probability"]
     one = hopstate.export_inputs(run, PAIRS[-1:])
-    for inputs, table in ((given, wanted), (one, wanted[-1:])):
+    for inputs, table in ((given, expected), (one, expected[-1:])):
         logit, score, probability = answers(path, inputs)
         assert logit.dtype == np.float32
         np.testing.assert_allclose(score, table.score, rtol=0, atol=F32)

@@ -64,7 +64,7 @@ def test_errors_of_the_hub_are_named(hub: Path, trained: Callable[[str], Run]) -
             fetched(name, revision)
 
 
-def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=r"hopstate\[hub\]"):
         fetched("me/model")

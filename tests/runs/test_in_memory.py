@@ -75,14 +75,14 @@ def test_a_run_of_tables_can_be_applied_in_another_folder(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     edges, features, labels = tables()
     run = hopstate.fit("sage", edges, features=features, labels=labels, loop=LOOP, out="run")
-    want = run.predict()
+    expected = run.predict()
     shutil.move("run", "moved")
     del run
     moved = hopstate.load("moved")
-    near(moved.predict(), want)
+    near(moved.predict(), expected)
     assert moved.evaluate() == pytest.approx(moved.metrics["test"])
     new = moved.predict(edges, read={"features": features, "labels": labels})
-    near(new, want)
+    near(new, expected)
     again = hopstate.fit(
         "sage", edges, features=features, labels=labels, loop=LOOP | {"epochs": 2}, out="moved", resume=True
     )
@@ -94,13 +94,13 @@ def test_data_that_are_not_saved_are_available_during_the_session(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     graph = hopstate.read_graph(tables()[0], features=tables()[1], labels=tables()[2])
     run = hopstate.fit("sage", graph, loop=LOOP, out="run", keep_data=False)
-    want = run.predict()
+    expected = run.predict()
     del graph, run
     gc.collect()
     with pytest.raises(ConfigError, match="table"):
         hopstate.load("run").predict()
     kept = hopstate.fit("sage", *tables()[:1], features=tables()[1], labels=tables()[2], loop=LOOP, out="kept")
-    near(kept.predict(), want)
+    near(kept.predict(), expected)
 
 
 def test_torch_geometric_data_train_like_graphs(tmp_path, monkeypatch):
@@ -162,21 +162,21 @@ def test_copies_of_a_model_are_equal_and_independent(trained, method):
     model, inputs = trained(method).model, () if method == "gcn" else (["u1"], ["v2"], 6000)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     copies = [copy.deepcopy(model)]
-    want = model(*inputs)
+    expected = model(*inputs)
     assert not model.training
     model.train()
     assert not any(part.training for part in model.modules())
     copies += [copy.deepcopy(model), model.to("cpu")]
     for made in copies:
-        assert torch.equal(made(*inputs), want)
+        assert torch.equal(made(*inputs), expected)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
 def test_the_model_of_a_stream_agrees_with_score(trained):
     run = trained("ctdg-ssm")
-    want = run.score([("u1", "v2"), ("u2", "v6")], 6000)["score"]
+    expected = run.score([("u1", "v2"), ("u2", "v6")], 6000)["score"]
     found = run.model(["u1", "u2"], ["v2", "v6"], 6000)
-    np.testing.assert_allclose(found, want, rtol=F32, atol=F32_TIGHT)
+    np.testing.assert_allclose(found, expected, rtol=F32, atol=F32_TIGHT)
     assert len(run.embeddings(["u1", "u2"])) == 2
     run = trained("dyg-mamba")
     with pytest.raises(ConfigError):

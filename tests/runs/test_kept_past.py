@@ -87,7 +87,7 @@ def other(home: Path, epochs: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_changed_data_are_replayed_again(fitted: Path, tmp_path: Path) -> None:
+def test_changed_data_are_replayed_again(tmp_path: Path) -> None:
     own = table(0, 150)
     own.to_csv(tmp_path / "own.csv", index=False)
     run = fit("ctdg-ssm", tmp_path / "own.csv", out=tmp_path / "run", config=CONFIG)

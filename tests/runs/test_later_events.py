@@ -124,7 +124,7 @@ def test_events_that_are_not_later_are_rejected_with_a_remedy(run_of: RunOf) -> 
     assert not (run.path / "state").exists()
 
 
-def test_the_training_file_is_recognized(run_of: RunOf, tmp_path: Path) -> None:
+def test_the_training_file_is_recognized(run_of: RunOf) -> None:
     run = run_of("ctdg-ssm-nodes")
     one, other = load(run.path).predict(table(0, 160), split="test"), run.predict(split="test")
     near(one["score"], other["score"])

@@ -70,18 +70,18 @@ def test_single_and_batched_scores_equal_those_of_evaluate(run):
         task.model.eval()
         pairs = task.split.pairs["test"]
         with torch.no_grad():
-            wanted = task.scorer()(*pairs.T)
+            expected = task.scorer()(*pairs.T)
         names = task.node_ids.names(pairs)
     found = run.score(names.tolist())
-    near(found["score"], wanted)
+    near(found["score"], expected)
     one = run.score([names[2].tolist()])
-    near(one["score"], wanted[2:3])
+    near(one["score"], expected[2:3])
     near(one["probability"], found["probability"][2:3])
-    near(run.predict(split="test")["score"], wanted)
+    near(run.predict(split="test")["score"], expected)
     ranked = run.rank([str(names[0, 0])], top=None)
     assert run.rank(f" {names[0, 0]} ", top=None).equals(ranked)  # spaces are not part of an id, as in files
     own = ranked[ranked.dst == names[0, 1]]
-    near(own.score, wanted[:1])
+    near(own.score, expected[:1])
     assert ranked.score.is_monotonic_decreasing
     assert len(ranked) == 29
 

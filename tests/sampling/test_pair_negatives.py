@@ -18,9 +18,9 @@ def some_links(directed, seed=0, nodes=30, count=120):
 def test_counts_equal_the_nodes_that_are_not_linked(directed):
     free, linked = some_links(directed)
     for u in range(30):
-        wanted = [v for v in range(30) if (u, v) not in linked]
-        assert free.count[u] == len(wanted)
-        assert free.nth_non_neighbor(np.full(len(wanted), u), np.arange(len(wanted))).tolist() == wanted
+        expected = [v for v in range(30) if (u, v) not in linked]
+        assert free.count[u] == len(expected)
+        assert free.nth_non_neighbor(np.full(len(expected), u), np.arange(len(expected))).tolist() == expected
     u, v = np.divmod(np.arange(900), 30)
     assert free.linked(u, v).tolist() == [pair in linked for pair in zip(u.tolist(), v.tolist(), strict=True)]
 

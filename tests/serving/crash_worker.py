@@ -1,4 +1,4 @@
-"""The process of `check_crash` that crashes: a live run on a faulty disk, which tells what became of its events."""
+"""The crashing process of `check_crash`: a live run on a faulty disk, which reports sent and acknowledged events."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from hopstate.serving.event_parser import NEVER
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 
-_SNAPSHOTS = 60  # events between two
-_TRIES = 12  # of what the disk refused
+_SNAPSHOTS = 60  # events between snapshots
+_TRIES = 12  # retries after a disk error
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a process is to do.
+    """The work of a process.
 
     Args:
         run: as in `check_crash`.
         folder: of log and snapshots.
-        fault: of its disk; of no effect where it is killed after some time.
+        fault: of its disk; ignored if it is killed after some time.
         first: position of the first event.
         after: seconds after which it is killed, or None.
         opened: whether they count from the first acknowledgement.
-        events: what it takes.
+        events: its events.
     """
 
     run: str
@@ -51,7 +51,7 @@ class Job:
 
 
 class _Log(SqliteLog):
-    """A log on the faulty disk, brought from its journal into its file often; with no syncs where that is asked."""
+    """A log on the faulty disk with frequent checkpoints of its journal, and optionally without syncs."""
 
     def __init__(self, folder: Path, *, syncs: bool) -> None:
         super().__init__(folder, vfs=VFS)
@@ -61,7 +61,7 @@ class _Log(SqliteLog):
 
 
 def work(job: Job, pipe: Connection) -> None:
-    """Take events until the disk fails for good, or by SIGKILL at the end."""
+    """Send events until the disk fails, or SIGKILL at the end."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     killer = threading.Thread(target=_kill, args=(job.after,), daemon=True)
@@ -97,7 +97,7 @@ def _open(job: Job) -> LiveRun:
 
 
 def _tried(call: Callable[[], Any]) -> Any:
-    """Call, and call again where the disk refused, as whoever sends events does."""
+    """Call, and retry after disk errors, as clients do."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(StorageError):
             return call()

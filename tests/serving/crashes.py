@@ -1,9 +1,9 @@
-"""Crashes of a live run, one after another on one log.
+"""Consecutive crashes of a live run on one log.
 
-Nothing acknowledged may be lost or doubled, no commit halved, and the state after each start must be a replay's, bit
-for bit. A process takes made events in commits of drawn sizes, tells what it sends and what was
-acknowledged, and ends by a fault of its disk (`faulty_disk`) or by SIGKILL at a drawn moment. The next one goes
-on behind what was acknowledged, so that what came through unacknowledged is sent again.
+No acknowledged event may be lost or duplicated, commits are atomic, and the state after each start is bit-identical to
+a replay. A process sends synthetic events in commits of random sizes, reports sent and acknowledged events, and ends by
+a fault of its disk (`faulty_disk`) or by SIGKILL at a random moment. The next process continues after the
+acknowledged events, so that unacknowledged ones are sent again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from hopstate.serving.event_parser import ID
 from hopstate.serving.live import LiveRun
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_EACH = 200  # events that one process takes at most
+_EACH = 200  # maximum events of one process
 _OF_A_LOG = 10  # crashes of one log
-_CALLS = 120  # of a disk, by which a fault comes
-_FIRST_CALLS = 20  # by which it comes where there is no log yet
+_CALLS = 120  # disk calls before a fault
+_FIRST_CALLS = 20  # disk calls before a fault if there is no log yet
 
 
 class DurabilityError(AssertionError):
@@ -47,10 +47,10 @@ class DurabilityError(AssertionError):
 
 @dataclass(frozen=True)
 class CrashReport:
-    """What was gone through: nothing was lost.
+    """The report of a check that lost nothing.
 
     Args:
-        crashes: faults that came to pass, by kind.
+        crashes: faults that occurred, by kind.
         events: in the log at the end.
         slowest: seconds of the slowest start after a crash, beyond the import.
     """
@@ -60,10 +60,10 @@ class CrashReport:
     slowest: float
 
     def __str__(self) -> str:
-        told = ", ".join(f"{count} {kind}" for kind, count in self.crashes.items() if count)
+        counts = ", ".join(f"{count} {kind}" for kind, count in self.crashes.items() if count)
         return (
-            f"nothing lost or doubled: {self.events:,} events over {sum(self.crashes.values())} crashes ({told}); each "
-            f"state was a replay's, bit for bit; slowest start {self.slowest:.1f} s"
+            f"nothing lost or duplicated: {self.events:,} events over {sum(self.crashes.values())} crashes ({counts}); "
+            f"each state was bit-identical to a replay; slowest start {self.slowest:.1f} s"
         )
 
 
@@ -74,21 +74,21 @@ def check_crash(
     *,
     seed: int = 0,
     syncs: bool = True,
-    told: Callable[[Kind], None] = lambda kind: None,
+    on_crash: Callable[[Kind], None] = lambda kind: None,
 ) -> CrashReport:
-    """Crash a live run again and again, and check what is left each time.
+    """Crash a live run repeatedly, and check its log and state each time.
 
     Args:
         run: the run folder, of a temporal method for links.
-        folder: an empty folder for log, snapshots and a second state; it is left as it is at the end.
+        folder: an empty folder for log, snapshots and a second state; it is kept at the end.
         crashes: how many of each kind (`faulty_disk`).
         seed: draws events, commits and faults; the moments of "kill" also depend on the machine.
-        syncs: False leaves out every sync, with which a loss of power must lose something.
-        told: called with the kind of each crash that was gone through.
+        syncs: False skips every sync, so that a power failure must lose something.
+        on_crash: called with the kind of each crash.
 
     Raises:
-        DurabilityError: something was lost, doubled, halved, or a state differs; the message says what, after which
-            crash.
+        DurabilityError: an event was lost or duplicated, a commit is incomplete, or a state differs; the message names
+            the crash.
         ConfigError: the run's method scores no pairs.
     """
     rng = named_rng(seed, "crashes")
@@ -96,16 +96,16 @@ def check_crash(
     kinds = [kind for kind in KINDS for _ in range(crashes.get(kind, 0))]
     kinds = [kinds[i] for i in rng.permutation(len(kinds))]
     with warnings.catch_warnings(), LiveRun(run, folder=folder / "replay", device="cpu") as replay:
-        warnings.simplefilter("ignore", HopstateWarning)  # of damaged snapshots, which are passed over
+        warnings.simplefilter("ignore", HopstateWarning)  # about damaged snapshots, which are ignored
         events, began = _made(replay, _EACH * 3 * _OF_A_LOG, rng), replay.past
         for first in range(0, len(kinds), _OF_A_LOG):
             replay.past = began
             state = _Checked(replay, events, run, folder / f"live-{first}")
             for kind in kinds[first : first + _OF_A_LOG]:
-                while not state.crash(_drawn(kind, state, rng, syncs)):  # until the fault comes to pass
+                while not state.crash(_drawn(kind, state, rng, syncs)):  # until the fault occurs
                     pass
                 done[kind] += 1
-                told(kind)
+                on_crash(kind)
             count += replay.position
             slowest = max(slowest, state.slowest)
         replay.snapshot_position = replay.position
@@ -113,7 +113,7 @@ def check_crash(
 
 
 def _drawn(kind: Kind, state: _Checked, rng: np.random.Generator, syncs: bool) -> Job:
-    """Return what the next process is to do: where there is no log yet, it crashes early."""
+    """Return the work of the next process: without a log yet, it crashes early."""
     call = int(rng.integers(1, _CALLS if state.acknowledged else _FIRST_CALLS))
     timed = kind == "kill" and rng.random() < 0.5
     after, opened = (float(rng.uniform(0, 0.5)), bool(rng.random() < 0.7)) if timed else (None, False)
@@ -123,7 +123,7 @@ def _drawn(kind: Kind, state: _Checked, rng: np.random.Generator, syncs: bool) -
 
 
 def warm_context() -> ForkServerContext:
-    """Return what starts processes that have imported what this one has."""
+    """Return a fork server context with the imports of this process."""
     context = multiprocessing.get_context("forkserver")
     used = [name for name in sys.modules if name.startswith(("hopstate.", "lightning_fabric."))]
     context.set_forkserver_preload([name for name in used if "._" not in name])
@@ -131,7 +131,7 @@ def warm_context() -> ForkServerContext:
 
 
 class _Checked:
-    """A log that is crashed, and what is known of it."""
+    """A crashed log and its expected content."""
 
     def __init__(self, replay: LiveRun, events: list[dict[str, Any]], run: str | Path, folder: Path) -> None:
         self.replay, self.events, self.run, self.folder = replay, events, run, folder
@@ -140,7 +140,7 @@ class _Checked:
         self.context = warm_context()
 
     def crash(self, job: Job) -> bool:
-        """Let a process crash and check what it left; return whether its fault came to pass."""
+        """Crash a process and check the log afterwards; return whether its fault occurred."""
         ours, theirs = self.context.Pipe(duplex=False)
         process = self.context.Process(target=work, args=(job, theirs))
         process.start()
@@ -176,7 +176,7 @@ class _Checked:
         begin = time.perf_counter()
         with LiveRun(self.run, folder=self.folder, device="cpu") as live:
             self.slowest = max(self.slowest, time.perf_counter() - begin)
-            live.snapshot_position = live.position  # the next process finds what the crash left
+            live.snapshot_position = live.position  # the next process starts from the state after the crash
             count, log = len(live.log), live.log
             if count < self.acknowledged:
                 raise DurabilityError(f"after {what}, {self.acknowledged - count} acknowledged events are lost")
@@ -196,7 +196,7 @@ class _Checked:
 
 
 def digest(past: StreamState) -> str:
-    """Return a hash of all that later scores follow from: events, clock, and what is remembered of every node."""
+    """Return a hash of everything that later scores depend on: events, clock, and memory of every node."""
     found = hashlib.sha256(f"{past.num_nodes} {past.settled} {past.clock} {past.model} {past.tag}".encode())
     events, memories = past.events(), past.memories(np.arange(past.num_nodes))
     latest = past.events(past.settled)
@@ -211,7 +211,7 @@ def digest(past: StreamState) -> str:
 
 
 def _made(live: LiveRun, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Return events as might come next: sources and targets of the past, its gaps, ties among them."""
+    """Return plausible next events: sources, destinations and time deltas of the history, with ties."""
     past = live.past.events(max(0, len(live.past) - 10_000))
     ids = past.node_ids
     ends = [rng.choice(end, count) for end in (past.src, past.dst)]

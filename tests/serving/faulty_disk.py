@@ -1,15 +1,15 @@
-"""A disk that fails when it is told to, under the log of a live run and its snapshots.
+"""A disk with injected faults, under the log of a live run and its snapshots.
 
-SQLite's calls come through a VFS of apsw, those that bring snapshots to disk through `os.fsync`, and the position that
-is acknowledged through `os.write` too. What was written since a file's last sync is known, and what stood there
-before: when the power fails, any part of it may be on the disk.
+SQLite's calls go through a VFS of apsw, syncs of snapshots through `os.fsync`, and the acknowledged position through
+`os.write` too. Writes since a file's last sync are recorded with the old content: after a power failure, any part of
+them may be on the disk.
 
-| fault | what happens at a drawn call |
+| fault | effect at a random call |
 |---|---|
 | kill | the process ends |
-| drop | so does the machine; of what was not synced any writes are lost, and any changes of names |
-| tear | so does the machine; what was not synced is there up to some byte |
-| eio, enospc | this call and perhaps a few more fail, writes in their midst; the process goes on |
+| drop | power fails; any unsynced writes and renames are lost |
+| tear | power fails; unsynced writes are kept up to some byte |
+| eio, enospc | this call and possibly a few more fail, writes partially; the process continues |
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _NUMBERS = {"eio": errno.EIO, "enospc": errno.ENOSPC}
 
 @dataclass(frozen=True)
 class Fault:
-    """What fails, and when.
+    """The kind and time of a fault.
 
     Args:
         kind: see above.
         call: the first call that fails, from 1: writes, cuts and syncs count.
-        seed: draws what is left on the disk, and how many calls fail.
-        syncs: False where nothing is ever synced.
+        seed: draws the state of the disk, and the number of failing calls.
+        syncs: False if nothing is ever synced.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class _Change:
-    """A write since the last sync: what stood there, the file's size then, and what was written; a cut has no data."""
+    """A write since the last sync: the old content, the old file size, and the new data; None for a truncation."""
 
     offset: int
     before: bytes
@@ -64,17 +64,17 @@ class _Change:
 
 
 class FaultyDisk:
-    """The disk of this process, which it keeps until it ends.
+    """The disk of this process until it ends.
 
     Args:
         state: the folder of snapshots.
-        scratch: a folder on the same file system for links to what was synced.
-        fault: what fails.
-        told: called when it does.
+        scratch: a folder on the same file system for links to synced files.
+        fault: the fault.
+        on_fault: called when it fails.
     """
 
-    def __init__(self, state: Path, scratch: Path, fault: Fault, told: Callable[[], None]) -> None:
-        self.state, self.fault, self._told = state, fault, told
+    def __init__(self, state: Path, scratch: Path, fault: Fault, on_fault: Callable[[], None]) -> None:
+        self.state, self.fault, self._on_fault = state, fault, on_fault
         self.calls, self.rng = 0, named_rng(fault.seed, "fault")
         self._last = fault.call + (int(self.rng.integers(3)) if fault.kind in _NUMBERS else 0)
         self.changes: dict[str, list[_Change]] = {}
@@ -84,11 +84,11 @@ class FaultyDisk:
         os.fsync, os.write = self._python_fsync, self._python_write  # type: ignore[assignment]
 
     def failing(self) -> bool:
-        """Count a call; return whether it fails. Where the process ends with it, no thread's call returns."""
+        """Count a call; return whether it fails. If the process ends with it, no thread's call returns."""
         with self._turn:
             self.calls += 1
             if self.calls == self.fault.call:
-                self._told()
+                self._on_fault()
                 if self.fault.kind == "kill":
                     _end()
                 if self.fault.kind in ("drop", "tear"):
@@ -96,7 +96,7 @@ class FaultyDisk:
             return self.fault.kind in _NUMBERS and self.fault.call <= self.calls <= self._last
 
     def lose_power(self) -> NoReturn:
-        """Leave on the disk what a loss of power may leave, and end."""
+        """Leave a possible state of the disk after a power failure, and end."""
         for path, changes in self.changes.items():
             if os.path.exists(path):
                 _lose(path, changes, self.rng, whole=self.fault.kind == "drop")

@@ -136,12 +136,12 @@ def test_the_last_three_snapshots_are_kept(home: Path, tmp_path: Path) -> None:
             live.take(events[i : i + 10])
             heads = sorted(path.name for path in state.glob("live-*.json"))
             assert heads == [f"live-{160 + j:012}.json" for j in range(max(i - 10, 10), i + 1, 10)]
-        want = digest(live.past)
+        expected = digest(live.past)
 
     def again() -> int:
         """Return the position from which the log is read."""
         with LiveRun(run, folder=tmp_path) as live:
-            assert digest(live.past) == want
+            assert digest(live.past) == expected
             live.snapshot_position, kept = live.position, live.snapshot_position
         return kept
 

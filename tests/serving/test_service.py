@@ -60,7 +60,7 @@ def post(client: TestClient, events: list[dict[str, Any]]) -> Any:
     return client.post("/events", json={"events": events})
 
 
-def test_responses_equal_the_offline_run(client: TestClient, run: Run, tmp_path: Path) -> None:
+def test_responses_equal_the_offline_run(client: TestClient, run: Run) -> None:
     events, pairs = table(200, 40), [("u1", "v2"), ("u3", "v3")]
     answer = post(client, events.to_dict("records"))
     assert answer.status_code == 200

@@ -76,7 +76,7 @@ def valid(schema: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[An
 
 
 @st.composite
-def spoiled(draw: Any, whole: Any) -> Any:
+def damaged(draw: Any, whole: Any) -> Any:
     """A value in which a part may be replaced, missing or added."""
     if draw(st.integers(0, 3)) == 0 or not isinstance(whole, (dict, list)) or not whole:
         return draw(ODDITY)
@@ -90,7 +90,7 @@ def spoiled(draw: Any, whole: Any) -> Any:
     elif how == 1:
         made[draw(st.sampled_from(FIELDS))] = draw(ODDITY)
     else:
-        made[at] = draw(spoiled(made[at]))
+        made[at] = draw(damaged(made[at]))
     return made
 
 
@@ -108,7 +108,7 @@ def requests(
         path += draw(st.sampled_from(["/", "?", "?a=1&a=2", "?score=false", "/..", "//", "/%00", "?%ff"]))
     body = draw(valid(schema, known)) if schema else None
     for _ in range(draw(st.integers(0, 3))):
-        body = draw(spoiled(body))
+        body = draw(damaged(body))
     text = json.dumps(body).encode() if body is not None else b""
     if draw(st.integers(0, 9)) == 0 and text:
         at = draw(st.integers(0, len(text) - 1))

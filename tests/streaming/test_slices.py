@@ -25,8 +25,8 @@ def test_every_row_is_processed_once(count: int, pace: SliceSizer | None) -> Non
     assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
 
 
-@pytest.mark.parametrize(("each", "wanted"), [(1.0, [16] + [4] * 121), (0.0, [16, 64, 256, 164])])
-def test_slices_fit_their_target_duration(each: float, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("each", "expected"), [(1.0, [16] + [4] * 121), (0.0, [16, 64, 256, 164])])
+def test_slices_fit_their_target_duration(each: float, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """One second per row gives the minimum size; no time at all multiplies the size by four each time."""
     now, sizes = 0.0, list[int]()
     monkeypatch.setattr(slices.time, "thread_time", lambda: now)
@@ -38,7 +38,7 @@ def test_slices_fit_their_target_duration(each: float, wanted: list[int], monkey
         return np.zeros(sizes[-1])
 
     run_to_completion(map_sliced(work, 500, SliceSizer()))
-    assert sizes == wanted
+    assert sizes == expected
 
 
 def test_a_pace_persists_across_calls_and_ignores_single_rows(monkeypatch: pytest.MonkeyPatch) -> None:

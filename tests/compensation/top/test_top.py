@@ -101,7 +101,7 @@ def test_linear_networks_are_exact(kind: str, form: str, basis: str) -> None:
     assert len(inside.indices) < graph.degree[nodes].sum() / 1.5  # otherwise no neighbor is missing
 
 
-def mirrored(kind: str) -> tuple[Graph, np.ndarray]:
+def mirrored() -> tuple[Graph, np.ndarray]:
     """The six nodes of Figure 1 of the paper: two equal triangles joined at equal nodes, one triangle missing."""
     ends = np.array([[0, 1], [1, 2], [0, 2], [3, 4], [4, 5], [3, 5], [2, 3]])
     x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
@@ -110,7 +110,7 @@ def mirrored(kind: str) -> tuple[Graph, np.ndarray]:
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_six_symmetric_nodes_are_exact(kind: str, form: str) -> None:
-    graph, nodes = mirrored(kind)
+    graph, nodes = mirrored()
     model = backbone(kind, 4)
     compare_outputs_and_total_gradient(graph, model, prepared(graph, model, form=form), nodes)
 
@@ -183,7 +183,7 @@ def test_rank_deficient_embeddings_give_a_smaller_basis() -> None:
     assert relative_rmse(again, thin) < 1e-4
 
 
-def test_embeddings_that_are_not_finite_or_all_zero_are_refused() -> None:
+def test_embeddings_that_are_not_finite_or_all_zero_are_rejected() -> None:
     bad = torch.ones(5, 3)
     bad[2, 1] = torch.nan
     with pytest.raises(DataError):
@@ -211,7 +211,7 @@ def test_ridge_inverse_is_the_pseudo_inverse_without_ridge(s: int, r: int) -> No
     assert relative_rmse(shrunk, expected) < 1e-8
 
 
-def test_ridge_is_chosen_by_what_was_left_out() -> None:
+def test_the_ridge_is_chosen_on_held_out_rows() -> None:
     """Little noise in few directions selects a small ridge; noise in as many directions as nodes a large one."""
     rng = torch.Generator().manual_seed(0)
     basis, weights = torch.randn(200, 6, generator=rng), torch.randn(6, 20, generator=rng)
@@ -223,7 +223,7 @@ def test_ridge_is_chosen_by_what_was_left_out() -> None:
 
 
 @pytest.mark.parametrize("form", ["linear", "general"])
-def test_chosen_ridge_never_hurts_where_k_is_near_the_batch_size(form: str) -> None:
+def test_the_chosen_ridge_never_hurts_if_k_is_close_to_the_batch_size(form: str) -> None:
     """With wide random features a fixed small ridge is worse than dropping neighbors; the selected one is not."""
     graph, model = random_graph(200, 500, width=300), backbone("gcn", 300, norm="none", block="conv")
     nodes = np.arange(0, 200, 4)
@@ -324,7 +324,7 @@ def test_a_basis_per_batch_has_the_width_of_the_messages() -> None:
     """k = |S| = d, also where a layer receives fewer independent columns, or several sets of weights are joined."""
     graph = random_graph(200, 500, width=2)  # the first layer receives what two features make
     model, nodes = backbone("gcn", 2, norm="none"), np.arange(0, 200, 2)
-    for settings, wanted in (
+    for settings, expected in (
         ({"num_initializations": 3}, (8, 8)),
         ({"refresh": 2}, (8, 8)),
         ({"refresh": 2, "directions": 4}, (8, 8)),
@@ -335,6 +335,6 @@ def test_a_basis_per_batch_has_the_width_of_the_messages() -> None:
         top = prepared(graph, model, **{"rank": None, "basis": "batch", **settings})
         for missing in top.batch(nodes).missing:
             assert missing.rows is not None
-            assert len(missing.rows) == wanted[1]
-            assert missing.left.shape[1] == len(missing.right) <= wanted[0]
-        assert len(missing.right) == wanted[0]  # of the last layer, which receives enough
+            assert len(missing.rows) == expected[1]
+            assert missing.left.shape[1] == len(missing.right) <= expected[0]
+        assert len(missing.right) == expected[0]  # of the last layer, which receives enough

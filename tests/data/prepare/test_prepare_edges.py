@@ -186,7 +186,7 @@ def test_events_and_edges_reject_each_others_store(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["events", "edges"])
-def test_a_half_written_store_is_named_with_what_to_do(tmp_path, kind):
+def test_a_partial_store_is_named_with_a_remedy(tmp_path, kind):
     (tmp_path / "e.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
     whole = prepare(tmp_path / "e.csv", tmp_path / "s", kind=kind)
     before = (whole.path / "node_ids.npy").read_bytes()

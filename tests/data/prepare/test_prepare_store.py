@@ -106,7 +106,7 @@ def test_bad_rows_are_written_with_their_line_numbers(tmp_path):
     np.testing.assert_array_equal(read_events(tmp_path / "s").t, [1, 2, 3])
 
 
-def spoiled(tmp_path, *texts):
+def damaged(tmp_path, *texts):
     folder = tmp_path / "folder"
     folder.mkdir()
     for place, text in enumerate(texts):
@@ -130,7 +130,7 @@ HEAD = "source,target,time\n"
 )
 def test_files_that_differ_are_named(tmp_path, texts, named):
     with pytest.raises(DataError, match=named or None):
-        prepare(spoiled(tmp_path, *texts), tmp_path / "s")
+        prepare(damaged(tmp_path, *texts), tmp_path / "s")
     assert not (tmp_path / "s" / "events.json").exists()
 
 

@@ -152,11 +152,11 @@ def test_texts_and_dates_of_events_are_read_if_named():
     plain = hopstate.read_events(table)
     assert plain.edge_attr is None
     assert any("how" in note and "paid" in note for note in plain.notes)
-    wanted = ("category how=call", "category how=mail", "other how")
-    assert hopstate.read_events(table, edge_columns=["how"]).edge_table.columns == wanted
-    assert hopstate.read_events(table, columns=["how=category"]).edge_table.columns == wanted
+    expected = ("category how=call", "category how=mail", "other how")
+    assert hopstate.read_events(table, edge_columns=["how"]).edge_table.columns == expected
+    assert hopstate.read_events(table, columns=["how=category"]).edge_table.columns == expected
     both = hopstate.read_events(table, edge_columns=["paid", "how"]).edge_table
-    assert both.columns == ("date paid", *wanted)
+    assert both.columns == ("date paid", *expected)
     gaps = table.assign(paid=[None, *["2020-01-01"] * 49])
     with pytest.raises(DataError, match="date paid"):
         hopstate.read_events(gaps, edge_columns=["paid"])

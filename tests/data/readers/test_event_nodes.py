@@ -138,7 +138,7 @@ def test_temporal_data_has_features_of_nodes() -> None:
     assert np.array_equal(read_events(data).x, x)
 
 
-def test_a_number_of_nodes_agrees_with_the_table(tmp_path: Path) -> None:
+def test_a_number_of_nodes_agrees_with_the_table() -> None:
     events = pd.DataFrame({"source": [0, 1], "target": [2, 2], "time": [1, 2]})
     features = pd.DataFrame({"id": [0, 1, 2], "age": [30.0, 40.0, 50.0]})
     assert read_events(events, features=features, num_nodes=3).num_nodes == 3

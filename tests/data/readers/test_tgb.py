@@ -100,8 +100,8 @@ def test_too_many_negatives_are_rejected(monkeypatch):
 
 
 def test_recipes_with_published_results_use_tgbs_numbers_of_negatives():
-    wanted = {"tgbl-wiki": "all", "tgbl-coin": 20}
-    found = [r for r in all_recipes().values() if r.data in wanted]
+    expected = {"tgbl-wiki": "all", "tgbl-coin": 20}
+    found = [r for r in all_recipes().values() if r.data in expected]
     assert len(found) == 3
     for recipe in found:
-        assert recipe.settings["evaluation.num_negatives"] == wanted[recipe.data], recipe.name
+        assert recipe.settings["evaluation.num_negatives"] == expected[recipe.data], recipe.name

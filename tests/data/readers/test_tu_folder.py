@@ -118,7 +118,7 @@ def test_folders_with_no_or_several_datasets_are_rejected(tmp_path: Path) -> Non
 def test_a_corrupted_file_is_read_or_rejected_by_name(what: str, tmp_path: Path) -> None:
     rng, folder = np.random.default_rng(1), write(tmp_path / "toy")
     file, good, read, errors = folder / f"TOY_{what}.txt", FILES[what].encode(), 0, list[str]()
-    spoiled = [
+    damaged = [
         good[: len(good) // 2],
         b"",
         b"\n",
@@ -128,15 +128,15 @@ def test_a_corrupted_file_is_read_or_rejected_by_name(what: str, tmp_path: Path)
         good + b"9" * 5000,
         good[:-1] + b",",
     ]
-    spoiled += [
+    damaged += [
         good.replace(b"1", bad) for bad in (b"-1", b"1e999", b"nan", b"0x1", b"1_0", b"\xd9\xa1", b" ", b"\r\n1")
     ]
     for _ in range(150):
         data = bytearray(good)
         for at in rng.integers(0, len(data), rng.integers(1, 4)):
             data[at] = rng.choice(np.frombuffer(b"0123456789,.\n -e\xff\0", np.uint8))
-        spoiled.append(bytes(data))
-    for data in spoiled:
+        damaged.append(bytes(data))
+    for data in damaged:
         file.write_bytes(data)
         try:
             graphs = read_graph_set(str(folder))

@@ -87,9 +87,9 @@ def test_no_pairs_and_no_history():
     stream, none = make_stream(), np.zeros(0, np.int64)
     tokenizer = RecentLinkTokenizer(make_store(stream), stream, num_links=6)
     assert _model()(tokenizer.pairs(none, none, none.astype(float))).shape == (0,)
-    lonely = tokenizer.pairs(np.array([8]), np.array([8]), np.array([20.0]))
-    assert lonely.tokens.longest == 0
-    assert torch.isfinite(_model()(lonely)).all()
+    isolated = tokenizer.pairs(np.array([8]), np.array([8]), np.array([20.0]))
+    assert isolated.tokens.longest == 0
+    assert torch.isfinite(_model()(isolated)).all()
 
 
 def test_wrong_inputs_are_named():

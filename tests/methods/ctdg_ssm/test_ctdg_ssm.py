@@ -219,9 +219,9 @@ def test_noise_perturbs_only_the_laplacian_after_the_batch() -> None:
     after = (transition.factor @ transition.factor.mT)[0]
     before = after - after @ transition.G[0]  # P_before = P - P G
     eye = torch.eye(n, dtype=torch.float64)
-    wanted = [dense_laplacian(p, torch.ones(p.shape[1]).double(), n)[0] for p in (batch.after, batch.before)]
-    torch.testing.assert_close(before, eye + alpha * wanted[1], rtol=F64_SOLVED, atol=F64_SOLVED)
-    moved = torch.linalg.matrix_norm((after - eye) / alpha - wanted[0], 2)
+    expected = [dense_laplacian(p, torch.ones(p.shape[1]).double(), n)[0] for p in (batch.after, batch.before)]
+    torch.testing.assert_close(before, eye + alpha * expected[1], rtol=F64_SOLVED, atol=F64_SOLVED)
+    moved = torch.linalg.matrix_norm((after - eye) / alpha - expected[0], 2)
     assert 0.05 < float(moved) < 0.3 + F64_SOLVED  # less than epsilon because of clipping to [0, 2]
 
 

@@ -111,12 +111,12 @@ def test_histories_longer_than_the_cap_and_without_one():
 def test_two_new_nodes_have_a_finite_score_without_any_token():
     stream = make_stream()
     tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(target="none"))
-    lonely = np.array([stream.num_nodes - 1])
-    tokens = tokenizer.pairs(lonely, lonely, np.array([10.0]))
+    isolated = np.array([stream.num_nodes - 1])
+    tokens = tokenizer.pairs(isolated, isolated, np.array([10.0]))
     assert len(tokens.nodes) == 0
     for cross in (0, 1):
         assert torch.isfinite(_model(cross_attention=cross)(tokens)).all()
-    assert _model()(tokenizer.pairs(lonely[:0], lonely[:0], np.zeros(0))).shape == (0,)
+    assert _model()(tokenizer.pairs(isolated[:0], isolated[:0], np.zeros(0))).shape == (0,)
 
 
 def test_packed_equals_single_pairs():

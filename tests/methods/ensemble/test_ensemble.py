@@ -91,15 +91,15 @@ def test_predictions_are_the_weighted_sum_of_the_members(made: tuple[Run, list[R
         for name, value in own.items():
             assert torch.equal(kept[f"networks.{number}.{name}"], value)
             assert kept[f"networks.{number}.{name}"].dtype == value.dtype
-    want = combined(run, [member.predict(split="test")["score"].to_numpy() for member in members])
-    np.testing.assert_allclose(run.predict(split="test")["score"], want, atol=F32_SUM)
+    expected = combined(run, [member.predict(split="test")["score"].to_numpy() for member in members])
+    np.testing.assert_allclose(run.predict(split="test")["score"], expected, atol=F32_SUM)
 
 
 def test_queries_and_later_events_use_the_weighted_sum_too(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     pairs = [(0, 12), (3, 14), (5, 20)]
-    want = combined(run, [member.score(pairs)["score"].to_numpy() for member in members])
-    np.testing.assert_allclose(run.score(pairs)["score"], want, atol=F32_SUM)
+    expected = combined(run, [member.score(pairs)["score"].to_numpy() for member in members])
+    np.testing.assert_allclose(run.score(pairs)["score"], expected, atol=F32_SUM)
     found = []
     for one in (*members, run):
         with load_run(one.path) as (_, task):
@@ -172,10 +172,10 @@ def test_explain_adds_up(made: tuple[Run, list[Run]]) -> None:
 def test_the_folder_is_self_contained(runs: dict[str, Run], tmp_path: Path) -> None:
     copies = [shutil.copytree(runs[name].path, tmp_path / name) for name in ("trees", "memory")]
     run = hopstate.ensemble(copies, out=tmp_path / "run")
-    want = run.predict(split="test")["score"]
+    expected = run.predict(split="test")["score"]
     for copy in copies:
         shutil.rmtree(copy)
-    assert run.predict(split="test")["score"].tolist() == want.tolist()
+    assert run.predict(split="test")["score"].tolist() == expected.tolist()
     assert len(run.rank(0, top=3)) == 3
 
 

@@ -95,14 +95,14 @@ def test_evaluation_does_not_depend_on_earlier_batches(tmp_path):
             assert torch.equal(made.logits(rows), before)
 
 
-def test_a_batch_reads_the_induced_subgraph(tmp_path):
+def test_a_batch_reads_the_induced_subgraph():
     g = graph()
     near = np.array([2, 3, 11, 12, 40])
     indptr, indices, ids = induced_subgraph(g.indptr, g.indices, near)
-    want = g.to_scipy().toarray()[near][:, near]
+    expected = g.to_scipy().toarray()[near][:, near]
     got = np.zeros((5, 5))
     got[np.repeat(np.arange(5), np.diff(indptr)), indices] = 1
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(near[indices], g.indices[ids])
 
 
@@ -197,22 +197,22 @@ def test_gps_with_a_scan_fits_a_budget_by_batches(tmp_path):
 
 
 def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
-    lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
+    isolated = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
     config = GMNRun(data="toy", model=SMALL, walks=WalksConfig(max_length=20, repeats=1, walks=2))
     config = GMNRun(**{**vars(config), "encoding": EncodingConfig(kind="rwse", size=2)})
-    made = build(lonely, config, Context(run=tmp_path, cache=tmp_path))
+    made = build(isolated, config, Context(run=tmp_path, cache=tmp_path))
     assert np.isfinite(train(made, 1)).all()
 
 
 @pytest.mark.parametrize("local", ["gatedgcn", "rwf"])
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_edge_encodings_work_without_edges(tmp_path, local, batch_size):
-    lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
+    isolated = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
     config = GMNRun(
         data="toy", model=replace(SMALL, local=local), walks=FEW, batch_size=batch_size,
         encoding=EncodingConfig(kind="rwse", size=2, relative=True),
     )  # fmt: skip
-    made = build(lonely, config, Context(run=tmp_path, cache=tmp_path))
+    made = build(isolated, config, Context(run=tmp_path, cache=tmp_path))
     assert np.isfinite(train(made, 1)).all()
 
 
@@ -354,8 +354,8 @@ def test_different_graphs_have_different_seeds_for_their_nodes():
     shapes = [(n, *np.sort(e)) for n, e in zip(np.diff(graphs.offsets), _own_edges(graphs), strict=True)]
     assert len(np.unique(first)) == len(set(shapes)) > 1
     np.testing.assert_array_equal(names, names_in_set(again))
-    lonely = GraphSet(union=Graph.from_edges(np.zeros((0, 2), int), 3), offsets=np.arange(4))
-    assert len(np.unique(names_in_set(lonely))) == 1
+    isolated = GraphSet(union=Graph.from_edges(np.zeros((0, 2), int), 3), offsets=np.arange(4))
+    assert len(np.unique(names_in_set(isolated))) == 1
 
 
 def _own_edges(graphs):

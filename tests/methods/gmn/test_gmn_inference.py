@@ -64,12 +64,12 @@ def test_outputs_do_not_depend_on_the_requested_rows(tmp_path):
     sequence = FullGraphBatches(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)
     whole = NodeTask(task.model, sequence)
     with torch.no_grad():
-        want = whole.logits(np.arange(120))
+        expected = whole.logits(np.arange(120))
         test = task.labels.split["test"]
-        torch.testing.assert_close(task.logits(np.arange(120)), want, rtol=F32_SUM, atol=F32_SUM)
-        torch.testing.assert_close(task.logits(test), want[test], rtol=F32_SUM, atol=F32_SUM)
+        torch.testing.assert_close(task.logits(np.arange(120)), expected, rtol=F32_SUM, atol=F32_SUM)
+        torch.testing.assert_close(task.logits(test), expected[test], rtol=F32_SUM, atol=F32_SUM)
         for row in (0, 7, 119):
-            torch.testing.assert_close(task.logits(np.array([row])), want[[row]], rtol=F32_SUM, atol=F32_SUM)
+            torch.testing.assert_close(task.logits(np.array([row])), expected[[row]], rtol=F32_SUM, atol=F32_SUM)
         assert task.evaluate("test") == pytest.approx(whole.evaluate("test"), rel=F32_SUM)
 
 
@@ -116,8 +116,8 @@ def test_layer_wise_inference_equals_the_full_graph_in_float64(tmp_path, case):
     task.model.double().eval()
     with torch.no_grad():
         list(task.model.children())[-1][0].weight.mul_(5)
-        want = exact(task)
-        assert want.std(0).min() > 1e-3
+        expected = exact(task)
+        assert expected.std(0).min() > 1e-3
         cuts = [(Cut(tokens=24, nodes=25, edges=97), tmp_path / "disk")]
         if case in ("tokens", "gps with edges"):
             cuts += [(cuts[0][0], None), (Cut(tokens=120, nodes=120, edges=10_000), None)]
@@ -125,7 +125,7 @@ def test_layer_wise_inference_equals_the_full_graph_in_float64(tmp_path, case):
             task.source.predict_all = NodeOutputs(
                 task.source.prepared, task.source.kind, seed=task.source.seed, cut=cut, folder=folder
             )
-            torch.testing.assert_close(task.source.predict_all(task.model), want, rtol=F64_SUM, atol=F64_SUM)
+            torch.testing.assert_close(task.source.predict_all(task.model), expected, rtol=F64_SUM, atol=F64_SUM)
     assert not list((tmp_path / "disk").iterdir())
 
 
@@ -191,12 +191,12 @@ def test_a_part_may_be_shorter_than_the_convolution():
     for reverse in (False, True):
         branch = SelectiveSSM(8, inner_dim=8, state_dim=4, conv_width=4, reverse=reverse).double()
         x = torch.randn(9, 8, dtype=torch.float64)
-        want, carried, out = branch(x, torch.tensor([0, 9])), None, []
+        expected, carried, out = branch(x, torch.tensor([0, 9])), None, []
         parts = list(x.split([1, 1, 2, 0, 5]))
         for part in reversed(parts) if reverse else parts:
             y, carried = branch.part(part, carried)
             out.append(y)
-        torch.testing.assert_close(torch.cat(out[::-1] if reverse else out), want)
+        torch.testing.assert_close(torch.cat(out[::-1] if reverse else out), expected)
 
 
 def test_evaluate_and_predict_agree_in_every_split(trained):

@@ -119,11 +119,11 @@ def test_the_model_equals_algorithm_1(case):
     )
     given = list(x), None if e is None else list(e), walks_of(table, settings, count)
     lists = [order.tolist() for order in orders]
-    want = written.run_graphs(*given, lists) if level == "graph" else written.run(*given, lists[0])
-    assert_close_rmse(got, want, name="outputs")
+    expected = written.run_graphs(*given, lists) if level == "graph" else written.run(*given, lists[0])
+    assert_close_rmse(got, expected, name="outputs")
     leaves = {"x": x, **({"e": e} if edges else {}), **dict(model.named_parameters())}
-    weights = torch.randn_like(want)
-    ours, theirs = (gradients(outputs, weights, list(leaves.values())) for outputs in (got, want))
+    weights = torch.randn_like(expected)
+    ours, theirs = (gradients(outputs, weights, list(leaves.values())) for outputs in (got, expected))
     for name, own, other in zip(leaves, ours, theirs, strict=True):
         if other.norm() > 1e-12:  # a bias before a mean is taken away has a gradient of rounding errors only
             assert_close_rmse(own, other, name=name, factor=10)

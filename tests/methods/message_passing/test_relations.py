@@ -129,7 +129,7 @@ def test_a_method_without_relations_gives_a_warning(method: str, tmp_path: Path)
         fit(method, typed(), out=tmp_path / "run", **QUIET)
 
 
-def test_rgcn_needs_relations_and_no_features(tmp_path: Path) -> None:
+def test_rgcn_needs_relations_and_no_features() -> None:
     plain = typed(relation=None, relation_names=())
     with pytest.raises(DataError, match="relation"):
         messages(plain)
@@ -139,7 +139,7 @@ def test_rgcn_needs_relations_and_no_features(tmp_path: Path) -> None:
     assert messages(features, "drop").edge_attr.shape[1] == 1
 
 
-def test_networks_that_read_edge_features_read_relations(tmp_path: Path) -> None:
+def test_networks_that_read_edge_features_read_relations() -> None:
     graph = message_graph(typed(), EdgeConfig(), "features", "gat", LoopConfig(progress=False))
     assert graph.relation is None
     order = np.argsort(np.asarray(typed().relation), kind="stable")

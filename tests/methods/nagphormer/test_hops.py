@@ -64,7 +64,7 @@ def test_an_existing_token_file_is_reused(tmp_path: Path, monkeypatch: pytest.Mo
         hop_tokens(graph().with_(x=graph().x + 1), 3, max_memory=small, folder=tmp_path)
 
 
-def test_one_node_and_no_edges(tmp_path: Path) -> None:
+def test_one_node_and_no_edges() -> None:
     for n in (1, 6):
         g = Graph.from_edges(np.zeros((0, 2), np.int64), n, x=np.ones((n, 2), np.float32))
         torch.testing.assert_close(hop_tokens(g, 2, max_memory=PLENTY).rows(np.arange(n)), torch.ones(n, 3, 2))

@@ -145,7 +145,7 @@ def test_the_time_unit_changes_no_score(run: Run, tmp_path: Path) -> None:
         np.testing.assert_allclose(task.scorer_over(fine).score(u, v, t * 10**9), expected, rtol=F64)
 
 
-def test_later_events_in_any_cut(run: Run, tmp_path: Path) -> None:
+def test_later_events_in_any_cut(tmp_path: Path) -> None:
     """One call, many calls and one scorer over all events are bit-identical."""
     whole = events(1300)
     own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
@@ -221,11 +221,11 @@ def test_damaged_trees_are_rejected_or_give_probabilities(run: Run, tmp_path: Pa
     with safe_open(run.path / "model.safetensors", "pt") as file:
         header = {key: text for key, text in file.metadata().items() if key != "crc32"}  # without a checksum
     for name in sorted(weights) * 3:
-        spoilt = dict(weights)
+        damaged = dict(weights)
         flat = weights[name].clone().view(torch.uint8).reshape(-1)
         flat[rng.integers(0, len(flat), 3)] ^= 1 << int(rng.integers(8))
-        spoilt[name] = flat.view(weights[name].dtype).reshape(weights[name].shape)
-        save_file(spoilt, bad / "model.safetensors", metadata=header)
+        damaged[name] = flat.view(weights[name].dtype).reshape(weights[name].shape)
+        save_file(damaged, bad / "model.safetensors", metadata=header)
         try:
             with load_run(bad, events()) as (_, task):
                 scores = task.scorer("test").score(events().src, events().dst, events().t)

@@ -115,7 +115,7 @@ def test_baselines_that_need_too_much_memory_are_skipped(monkeypatch: pytest.Mon
     assert set(baselines_of(graphs, y)) == {"majority", "logistic"}
 
 
-def test_a_run_below_the_logistic_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_below_the_logistic_baseline(tmp_path: Path) -> None:
     graphs = rings()
     named = GraphSet(
         union=graphs.union, offsets=graphs.offsets, masks=graphs.masks, y=(np.diff(graphs.offsets) > 7).astype(np.int64)

@@ -185,8 +185,8 @@ def test_baselines_count_only_training_links(tmp_path):
     assert set(baselines_of(baselines, "val")) == {*baselines_of(baselines, "test"), "chance"}
     for kind, metrics in baselines_of(baselines, "test").items():
         total = 0.0
-        for given, wanted in question.ends().tolist():
-            own = proximity_naive(edges, 36, kind, given, wanted)
+        for given, expected in question.ends().tolist():
+            own = proximity_naive(edges, 36, kind, given, expected)
             rank = 1.0
             for other in range(36):
                 if other != given and (given, other) not in linked:

@@ -113,8 +113,8 @@ def test_a_recipe_keeps_its_settings_without_automatic_ones(tmp_path: Path) -> N
     options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
     (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
     kept = json.loads((tmp_path / "out" / f"ctdg-ssm/uci-{line['settings']}" / "run-0" / "config.json").read_text())
-    wanted = as_dict(Trial(recipe=all_recipes()["ctdg-ssm/uci"], changes=changes).config(0))
-    assert {k: v for k, v in kept.items() if k in wanted} == wanted
+    expected = as_dict(Trial(recipe=all_recipes()["ctdg-ssm/uci"], changes=changes).config(0))
+    assert {k: v for k, v in kept.items() if k in expected} == expected
     assert kept["batch_size"] == 128
 
 

@@ -198,7 +198,7 @@ def test_the_leak_check_detects_a_memory_query_that_includes_its_time(
         check_leak(t.scorer_over, t.stream, times=4, queries=24, batch_size=16)
 
 
-def test_one_query_serves_positive_and_negative_pairs(tmp_path: Path) -> None:
+def test_one_query_serves_positive_and_negative_pairs() -> None:
     data = EventStream(src=np.array([0, 1, 0]), dst=np.array([2, 2, 2]), t=np.array([1, 4, 9]), num_nodes=4)
     model = CTDGSSM(CTDGSSM.Config(node_time_deltas=True, max_log_delta=99.0))
     inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=5)

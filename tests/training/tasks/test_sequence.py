@@ -184,7 +184,7 @@ def test_only_raw_times_depend_on_their_unit(time_scale: str, tmp_path: Path) ->
         assert np.allclose(gap, gaps[0], rtol=1e-6) == (time_scale == "median")
 
 
-def test_all_seen_nodes_are_updated_on_request(tmp_path: Path) -> None:
+def test_all_seen_nodes_are_updated_on_request() -> None:
     """Appendix E.4: without a graph, the first node's memory decays with every event and still predicts the class."""
     data = paths(7, 120)
     t = task(data, order=0, read=0)
