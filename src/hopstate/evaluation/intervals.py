@@ -13,9 +13,8 @@ import numpy as np
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
 
-DEFAULT_REPEATS = (
-    200  # resamples of the intervals that every run of labels keeps: quick, and ends that move by a tenth of a width
-)
+# resamples of the intervals that every run with labels keeps; their limits vary by a tenth of the width
+DEFAULT_REPEATS = 200
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def label_intervals(
     Args:
         metrics: metric names.
         y: (n,) classes, C and above if unknown to the model, or (n, 1) regression targets.
-        found: (n, C) probabilities, or (n, 1) predictions.
+        predictions: (n, C) probabilities, or (n, 1) predictions.
         weights: (C,) class weights, as in `evaluate_metrics`.
     """
     intervals: dict[str, Interval] = {}

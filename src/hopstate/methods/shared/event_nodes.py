@@ -44,7 +44,8 @@ class EventNodeRun(EventRun):
             multi-label roc_auc, micro_f1, accuracy; for regression rmse, r2, spearman.
         class_weights: class weights in the loss: "none", "balanced" (inverse class frequency), "complement" (1 - class
             frequency), or a list such as '[spam=5, ham=1]'. Classes that the list does not name have weight 1.
-        bootstrap: bootstrap resamples for confidence intervals of test metrics with two classes. 0: 200.
+        bootstrap: bootstrap resamples for confidence limits among the test metrics of two classes. 0: none among the
+            metrics, 200 resamples for the report.
         init: link-prediction run of the same model that provides all weights except the head's. Its settings are the
             defaults.
         freeze: train only the head, as published; false trains all weights.

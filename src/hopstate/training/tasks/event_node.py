@@ -318,7 +318,7 @@ class EventNodeTask(EventTask[NodeScorer]):
         source: source of the batches and scorers.
         targets: labels of the events.
         eval_batch_size: see `LinkEvaluation.batch_size`.
-        bootstrap: resamples for confidence intervals of the test split, for two classes; 0 computes none.
+        bootstrap: resamples for confidence limits among the test metrics of two classes; 0: only in `curves`.
         clock: time normalization of the model's inputs, stored with the run.
         frozen: pretrained modules that stay unchanged.
 
