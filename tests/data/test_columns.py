@@ -149,6 +149,7 @@ def test_missing_values_are_imputed_by_the_mean(tmp_path):
 
 
 def test_later_events_with_texts_dates_and_missing_values_are_encoded_alike(tmp_path):
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"src": rng.integers(0, 6, 120), "dst": rng.integers(6, 12, 120), "t": np.arange(120)})
     table["kind"] = np.array(["mail", "call"])[rng.integers(0, 2, 120)]

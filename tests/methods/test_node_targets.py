@@ -46,7 +46,7 @@ def test_regression_outputs_are_in_the_unit_of_the_target(method, tmp_path):
     table = run.predict()
     assert list(table.columns) == ["node", "prediction", "label"]
     assert len(table) == N
-    assert abs(table["prediction"].mean() - 50) < 15
+    assert 10 < table["prediction"].mean() < 90  # standardized outputs are near 0
     assert set(run.metrics["test"]) >= {"mae", "rmse", "r2", "spearman"}
     known = table["label"].notna()
     assert known.sum() == N - N // 5

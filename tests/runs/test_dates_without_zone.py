@@ -51,7 +51,7 @@ def test_queries_read_dates_in_the_zone_of_the_file(run: Run, when: Any) -> None
 
 @pytest.mark.parametrize("when", [datetime(2024, 3, 1), pd.Timestamp("2024-03-01"), np.datetime64("2024-03-01", "s")])
 def test_splits_accept_python_dates(tmp_path: Path, when: Any) -> None:
-    split = {"kind": "time", "val_time": when, "test_time": when + np.timedelta64(4, "D")}
+    split = {"kind": "time", "val_time": when, "test_time": when + timedelta(days=4)}
     run = hopstate.fit("recency", hourly(), split=split, loop=QUIET, out=tmp_path / "run")
     assert run.predict(split="val").t[0] == "2024-03-01T01:00:00+09:00"
 
