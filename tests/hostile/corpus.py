@@ -192,11 +192,7 @@ def cases() -> list[Case]:
     return [*found, *special.cases()]
 
 
-SUMMED = (
-    ".safetensors",
-    "state/live.json",
-    "tokens/hops_*.npy",
-)  # with checksums: no damage is accepted
+SUMMED = (".safetensors", "state/live.json")  # with checksums: no damage is accepted
 
 # damage with a valid meaning: an empty table of metrics is that of a run that has not started, an incomplete last line
 # (zeros after a power failure) is ignored, an empty settings file changes no setting

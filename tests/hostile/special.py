@@ -42,7 +42,7 @@ EVENTS = {
     "deleted-before": "src,dst,t,kind\n1,2,3,delete\n",
 }
 READ = {  # text → lines of its card
-    "missing-label": ("src,dst,t,label\n1,2,3,1\n1,2,4,\n", ("  labels ", "1: 1", "unknown: 1")),
+    "missing-label": ("src,dst,t,label\n1,2,3,1\n1,2,4,\n", ("  labels ", "1: 1", "1 of 2 events")),
     "word-feature": ("src,dst,t,feat_0\n1,2,3,x\n", ("  columns of events ", "category of 1")),
     "nan-feature": ("src,dst,t,feat_0\n1,2,3,nan\n", ("  missing values ", "feat_0: 1")),
     "windows-lines": ("src,dst,t\r\n1,2,3\r\n2,1,4\r\n", ("  events ", "  2\n", "3 to 4")),
@@ -204,7 +204,7 @@ def _arrays() -> Iterator[Case]:
         for name, head in heads.items():
             yield Case(f"npy/{target}/{name}", needs, target, _do(lambda p, h=head: p.write_bytes(h)), argv)
     metas = {"num_nodes": (10**15, -1, 3, "x", None), "arrays": (None, ["src"], ["../secret"], {"a": 1}, [3]), "version":
-             (2, None, "1"), "name": (3, None), "first_id": (-1, "x", None), "time_unit": (3,)}  # fmt: skip
+             (1, 3, None, "2"), "name": (3, None), "first_id": (-1, "x", None), "time_unit": (3,)}  # fmt: skip
     for key, values in metas.items():
         for value in (*values, ...):
             change = _do(lambda path, key=key, value=value: rewrite_json(path, **{key: value}))

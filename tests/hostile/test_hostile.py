@@ -123,6 +123,8 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
         return f"it was read{f', without {missing}' if missing else ''}" if missing or not case.reads else ""
     if case.reads:
         return "it was refused"
+    if any("not enough memory" in line for line in errors):
+        return ""
     names = {Path(case.target).name, Path(case.target).stem, *Path(case.target).parts[:-1], *case.argv[1:3]}
     if not errors or not any(name.split("=")[-1][:20] in error_output.replace("\\x00", "\0") for name in names):
         return "the error names no file"
@@ -130,7 +132,7 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
 
 
 # undefined if a split has one class, as in small data
-_RANKS = re.compile(r"roc_auc|average_precision|macro_f1|\b(new_)?(auc|ap)\b|baselines:")
+_RANKS = re.compile(r"roc.auc|average.precision|macro.f1|\b(new_)?(auc|ap)\b|baselines:", re.IGNORECASE)
 
 
 def _misread(case: Case, folder: Path, done: dict) -> str:

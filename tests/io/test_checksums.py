@@ -1,10 +1,9 @@
-"""Any changed byte of weights, a checkpoint or a live state is detected, and the file is named."""
+"""Any changed byte of weights, a checkpoint or a live state is detected, as is any byte after an array."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,8 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
 from hopstate.data.stream_state import StreamState
-from hopstate.errors import CheckpointError
-from hopstate.io.tensors import read_tensors, write_tensors
+from hopstate.errors import CheckpointError, FormatError
+from hopstate.io.tensors import load_npy, read_tensors, write_tensors
 from hopstate.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 TENSORS = {
@@ -87,17 +86,6 @@ def test_the_checksum_covers_names_dtypes_and_shapes(tmp_path: Path) -> None:
         read_tensors(path, format="f", what="x")
 
 
-def test_a_file_may_be_read_without_verification(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    write_tensors(path, {"a": torch.zeros(100)}, {}, format="f")
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    read_tensors(path, format="f", what="x", verify=False)
-    with pytest.raises(CheckpointError):
-        read_tensors(path, format="f", what="x")
-
-
 def live(folder: Path) -> None:
     src, features = np.arange(8) % 3, np.ones((8, 2), np.float32)
     events = EventStream(src=src, dst=src + 2, t=np.arange(8), num_nodes=5, edge_attr=features)
@@ -107,8 +95,18 @@ def live(folder: Path) -> None:
 def test_any_changed_byte_of_a_live_state_is_detected(tmp_path: Path) -> None:
     live(tmp_path / "state")
     path = next((tmp_path / "state").glob("events-*.safetensors"))
-    whole = partial(load_stream_state, verify=True)
     for at in every_byte_changed(path, step=37):
         with pytest.raises(CheckpointError, match=r"state"):
-            read_at(whole, tmp_path / "state", at)
-    assert len(whole(tmp_path / "state").events()) == 8
+            read_at(load_stream_state, tmp_path / "state", at)
+    assert len(load_stream_state(tmp_path / "state").events()) == 8
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_an_array_with_bytes_after_its_end_is_refused(mmap: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    for array in (np.arange(6.0).reshape(2, 3), np.zeros((0, 4)), np.array(7)):
+        np.save(path, array)
+        np.testing.assert_array_equal(load_npy(path, mmap=mmap), array)
+        path.write_bytes(path.read_bytes() + b"\0")
+        with pytest.raises(FormatError, match=r"x\.npy"):
+            load_npy(path, mmap=mmap)

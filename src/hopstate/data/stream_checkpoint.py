@@ -168,16 +168,13 @@ def holds_stream_state(folder: str | Path) -> bool:
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
-def load_stream_state(
-    folder: str | Path, *, model: str | None = None, head: str = HEAD, verify: bool = False
-) -> StreamState:
+def load_stream_state(folder: str | Path, *, model: str | None = None, head: str = HEAD) -> StreamState:
     """Return the state in a folder.
 
     Args:
         folder: where.
         model: the fingerprint that it must have, None to take any.
         head: the file that describes it, another one for an earlier state.
-        verify: compare files with their checksums too, not only with their sizes.
 
     Raises:
         MissingFileError: there is none.
@@ -188,11 +185,11 @@ def load_stream_state(
         raise MissingFileError(f"no live state in {folder}; it has no {head}")
     for _ in range(_TRIES):
         with contextlib.suppress(CheckpointError):  # its files may be replaced while it is read
-            return _load(folder / head, model, verify=verify)
-    return _load(folder / head, model, verify=verify)
+            return _load(folder / head, model)
+    return _load(folder / head, model)
 
 
-def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
+def _load(path: Path, model: str | None) -> StreamState:
     """Return the state of a head; its files, once open, stay as they are."""
     folder = path.parent
     try:
@@ -205,7 +202,7 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
             raise CheckpointError(
                 f"{folder} is the state of another model (other weights); start from this run's own state"
             )
-        return _state(folder, head, verify=verify)
+        return _state(folder, head)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
@@ -215,7 +212,7 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
         ) from error
 
 
-def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
+def _state(folder: Path, head: dict[str, Any]) -> StreamState:
     facts: dict[str, Any] = {key: head[key] for key in _FACTS}
     facts |= {key: tuple(map(str, head[key])) for key in _NAMES}
     facts["clock"] = -math.inf if head["clock"] is None else head["clock"]
@@ -223,7 +220,7 @@ def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
     files, parts, last_event = [], [], 0
     for entry in head["events"]:
         path, first, last = _file(folder, entry), entry["first"], entry["last"]
-        arrays = _tensors(path, verify=verify)
+        arrays = _tensors(path)
         _check_events(arrays, path, last - first)
         if first != last_event:
             raise DataError(f"event {last_event} is followed by event {first}")
@@ -252,12 +249,10 @@ def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
         **facts,
         log=log,
         edge_attr=_features(parts, len(log)),
-        memory_parts=tuple(
-            _memories(_file(folder, entry), facts["num_nodes"], verify=verify) for entry in head["memories"]
-        ),
+        memory_parts=tuple(_memories(_file(folder, entry), facts["num_nodes"]) for entry in head["memories"]),
         node_ids=names,
         node_type=node_type,
-        x=None if x_path is None else _tensors(x_path, verify=verify)["x"],
+        x=None if x_path is None else _tensors(x_path)["x"],
         x_path=x_path,
         files=tuple(files),
     )
@@ -282,8 +277,8 @@ def _file(folder: Path, entry: dict[str, Any]) -> Path:
     return path
 
 
-def _tensors(path: Path, *, verify: bool) -> dict[str, np.ndarray]:
-    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", verify=verify)
+def _tensors(path: Path) -> dict[str, np.ndarray]:
+    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state")
     return {key: tensor.numpy() for key, tensor in tensors.items()}
 
 
@@ -346,8 +341,8 @@ def _features(parts: list[dict[str, np.ndarray]], num_events: int) -> EventFeatu
     return EventFeatures(Column(rows), num_events - len(rows))
 
 
-def _memories(path: Path, num_nodes: int, *, verify: bool) -> Memories:
-    arrays = _tensors(path, verify=verify)
+def _memories(path: Path, num_nodes: int) -> Memories:
+    arrays = _tensors(path)
     found = Memories(**{name: arrays[name] for name in _MEMORIES}, path=path)
     nodes, memory, output, last_time = (getattr(found, name) for name in _MEMORIES)
     kinds = [nodes.dtype.str[1:], last_time.dtype.str[1:], output.dtype, memory.dtype.kind]

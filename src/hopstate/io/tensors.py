@@ -33,6 +33,8 @@ def load_npy(path: str | Path, *, mmap: bool = False) -> np.ndarray:
             f"{path} is not an array, or a damaged, truncated or pickled one ({_reason(error)})"
         ) from None
     _check_kind(array, str(path))
+    if isinstance(array, np.memmap) and path.stat().st_size != (expected := array.offset + array.nbytes):
+        raise FormatError(f"{path} has {path.stat().st_size:,} bytes, and its array ends at {expected:,}")
     if mmap:
         return array
     check_size(path, array.nbytes)
@@ -118,11 +120,11 @@ def fill_tensor_file(path: Path, tensors: dict[str, Tensor], record: dict[str, A
 
 
 def read_tensors(
-    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy", verify: bool = True
+    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors, on the CPU, and record of a file that `write_tensors` wrote in a format.
 
-    Messages name what such a file contains, and how to mend it. To verify the checksum reads the file whole.
+    Messages name what such a file contains, and how to mend it. The file is read whole, because of its checksum.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -132,7 +134,7 @@ def read_tensors(
             tensors, header = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or no {what} ({error}); {mend}") from error
-    if verify and header.get("crc32") != _checksum(tensors, header):
+    if header.get("crc32") != _checksum(tensors, header):
         raise CheckpointError(f"{path} is damaged or no {what}: its contents are not those that were written; {mend}")
     if header.get("format") != format:
         found = shorten(header.get("format", "none"))

@@ -47,7 +47,7 @@ def latest_snapshot(folder: Path, model: str) -> StreamState | None:
     heads = [folder / HEAD, *earlier_heads(folder)]
     for place, path in enumerate(heads):
         try:
-            past = load_stream_state(folder, model=model, head=path.name, verify=True)
+            past = load_stream_state(folder, model=model, head=path.name)
         except MissingFileError:
             continue
         except CheckpointError as error:
@@ -112,7 +112,7 @@ def state_at_log_start(log: EventLog, state: Path, model: str, num_run_events: i
     """Return the earliest snapshot from which a truncated log can be replayed."""
     for head in [*(path.name for path in reversed(earlier_heads(state))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
-            past = load_stream_state(state, model=model, head=head, verify=True)
+            past = load_stream_state(state, model=model, head=head)
             if len(past) >= num_run_events + log.start:
                 return past
     raise CheckpointError(
