@@ -26,7 +26,7 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument("--device", help="device: auto, cpu, cuda or cuda:N (loop.device)")
     options = command_options(parser, words)
     run_settings = run_settings if options.device is None else [*run_settings, f"--loop.device={options.device}"]
-    from hopstate.io.output import screen
+    from hopstate.cli.report import print_verdicts
     from hopstate.runs.report import collect, verdicts
     from hopstate.runs.run import output_folder
 
@@ -43,8 +43,7 @@ def run(argv: list[str]) -> CommandResult:
         return CommandResult(record, partial(say, again), INTERRUPTED)
 
     def print_all() -> None:
-        for text in verdicts(collect([folder])).values():
-            screen().print(text, style="bold", highlight=False)
+        print_verdicts(verdicts(collect([folder])))
         show(rows, options.data)
         for failure in failed:
             print(f"{failure['method']}, split {failure['split']}, seed {failure['seed']} failed: {failure['error']}")

@@ -33,7 +33,7 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument("--out", help="new folder of the runs and the report (default: one under runs/)")
     options = parser.parse_args(argv[1:])
     from hopstate.cli.query import show_queries
-    from hopstate.cli.report import open_page
+    from hopstate.cli.report import open_page, print_verdicts
     from hopstate.io.output import screen
     from hopstate.runs.queries import rank
     from hopstate.runs.report import collect, verdicts, write_report
@@ -52,9 +52,7 @@ def run(argv: list[str]) -> CommandResult:
 
     def show() -> None:
         console = screen()
-        for data, text in texts.items():
-            console.print(f"\n{data}", style="bold")
-            console.print(text, highlight=False)
+        print_verdicts(texts)
         console.print(f"\nWho is next for node {question['source']}, and why? (hopstate rank {trained})", style="bold")
         show_queries(ranking)
         console.print(f"\nreport: {page}", soft_wrap=True, highlight=False)

@@ -112,13 +112,13 @@ def print_result(done: Run) -> None:
     """Print the verdict on a finished run, its metrics with a column for each split, and where everything lies."""
     from rich.table import Table
 
+    from hopstate.cli.report import print_verdicts
     from hopstate.evaluation.labels import metric_label
     from hopstate.io.output import screen
     from hopstate.runs.report import collect, verdicts
 
     console, result = screen(), _result(done)
-    for text in verdicts(collect([done.path])).values():
-        console.print(text, style="bold", highlight=False)
+    print_verdicts(verdicts(collect([done.path])))
     advice = f"Use the simpler one, or search other settings: hopstate tune {done.method} --data ..."
     print_warning(done, console, advice)
     by = "validation" if result["metrics"].get("val", {}).get(result["metric"]) is not None else "validation loss"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hopstate.cli.commands import CommandParser, CommandResult, lines
@@ -25,6 +26,19 @@ def run(argv: list[str]) -> CommandResult:
     if o.open:
         open_page(path)
     return CommandResult({"out": path}, lines(f"report: {path}"))
+
+
+def print_verdicts(texts: Mapping[str, Sequence[str]]) -> None:
+    """Print the sentences of each dataset, the first in bold."""
+    from hopstate.io.output import screen
+
+    console = screen()
+    for data, sentences in texts.items():
+        if len(texts) > 1:
+            console.print(f"\n{data}", style="bold")
+        console.print(sentences[0], style="bold", highlight=False)
+        for sentence in sentences[1:]:
+            console.print(sentence, highlight=False)
 
 
 def open_page(path: Path) -> None:

@@ -301,10 +301,13 @@ class Section:
         names = [columns[i] for i in filled]
         self.blocks.append({"kind": "table", "caption": caption, "columns": names, "rows": marked})
 
-    def hero(self, heading: str, text: str, title: str, bars: Sequence[dict[str, Any]], command: str) -> None:
+    def hero(
+        self, heading: str, sentences: Sequence[str], title: str, bars: Sequence[dict[str, Any]], command: str
+    ) -> None:
         """Add a verdict, bars of all methods with their title, and the command of the best run."""
         self.blocks.append(
-            {"kind": "hero", "heading": heading, "text": text, "title": title, "bars": bars, "command": command}
+            {"kind": "hero", "heading": heading, "sentences": sentences, "title": title, "bars": bars}
+            | {"command": command}
         )
 
     def chart(self, title: str, about: str, draw: Callable[[Axes], None]) -> None:
@@ -396,20 +399,19 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
-def verdicts(groups: Sequence[Group]) -> dict[str, str]:
-    """Return sentences per dataset: the best method, its test metric, the baselines below it, and its cost."""
+def verdicts(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Return sentences per dataset: the best method and its test metric, the baselines below it, and its cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
             sets.setdefault((group.data, group.metric), []).append(group)
-    texts: dict[str, str] = {}
+    texts: dict[str, list[str]] = defaultdict(list)
     for (data, metric), members in sets.items():
+        texts[data] += filter(None, _verdict_sentences(metric, members))
+    for data, sentences in texts.items():
         unfinished = sum(not run.result for group in groups if group.data == data for run in group.runs)
-        sentences = [texts.get(data, ""), *_verdict_sentences(metric, members)]
-        sentences += (
-            [f"{unfinished} {'run was' if unfinished == 1 else 'runs were'} not finished."] if unfinished else []
-        )
-        texts[data] = " ".join(filter(None, sentences))
+        if unfinished:
+            sentences.append(f"{unfinished} {'run was' if unfinished == 1 else 'runs were'} not finished.")
     return texts
 
 

@@ -304,9 +304,9 @@ def test_errors_are_not_percentages_and_smaller_is_better(tmp_path: Path) -> Non
 
 
 def verdict(page: Path) -> list[str]:
-    """Return the first sentences of a page."""
-    found = re.findall(r'<p class="verdict">(.*?)</p>', page.read_text(), re.S)
-    return [html.unescape(words) for words in found]
+    """Return the sentences on each dataset."""
+    found = re.findall(r'<div class="verdict"><h3>.*?</h3>(.*?)</div>', page.read_text(), re.S)
+    return [html.unescape(re.sub("<[^>]*>", " ", words)).strip() for words in found]
 
 
 def test_the_page_starts_with_method_metric_baseline_and_cost(tmp_path: Path) -> None:
