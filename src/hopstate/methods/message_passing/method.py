@@ -58,7 +58,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # benchmarks/defaults.py compares 
         "loop.grad_clip": 1.0,  # gradients grow as the loss falls; without it a fit of 12,000 nodes diverges
     },
     "residual": {
-        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.jumping_knowledge": "none",
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.jumping_knowledge": "cat",
         "model.dropout": 0.7, "loop.optim.name": "adam", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 5e-4,
     },
     "deep": {
@@ -76,9 +76,9 @@ def choose_preset(stats: GraphStats) -> str:
     .                                  many features: one for every 8 labels     few features
     =================================  ========================================  =================================
     neighbors share a class, no edges  shallow: two hops, strong dropout         medium: averages over four hops
-    neighbors do not                   residual: also a linear map of a node's   deep: ten hops, because the label
-                                       own features in each of three layers      depends on the structure around; the
-                                                                                 head reads every hop
+    neighbors do not                   residual: three hops and a linear map of  deep: ten hops, because the label
+                                       a node's own features in each layer       depends on the structure around
+                                       the head reads all layers                 the head reads all layers
     =================================  ========================================  =================================
     """
     if stats.is_homophilous or not stats.edges:
