@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from hopstate.data.dates import format_time, format_times
 from hopstate.data.events import EventStream
@@ -36,6 +37,7 @@ from hopstate.runs.query_inputs import (
     with_index_of,
 )
 from hopstate.streaming.live import PairQueries, continue_stream, initial_state
+from hopstate.training.progress import evaluation_progress
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -76,8 +78,13 @@ def evaluate(
     """
     same_events = data is not None and not cold_start
     data = plain_table(data) if is_event_stream_run(RunFolder.open(run)) else data
-    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (trainer, _):
-        return trainer.evaluate(split)
+    with (
+        load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (computation, task),
+        torch.no_grad(),
+        computation.precision(),
+        evaluation_progress(computation.loop, split),
+    ):
+        return task.evaluate(split)
 
 
 def predict(
@@ -114,7 +121,6 @@ def predict(
         ['src', 'dst', 't', 'score']
     """
     import pandas as pd
-    import torch
 
     from hopstate.training.tasks.event_node import EventNodeTask
 
@@ -130,8 +136,7 @@ def predict(
             )
         table = _predict_later(folder, new, data, device, cold_start=cold_start)
     else:
-        with load_run(run, given, read, device) as (trainer, task), torch.no_grad(), trainer.precision():
-            task.model.eval()
+        with load_run(run, given, read, device) as (computation, task), torch.no_grad(), computation.precision():
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
                 stream, whole = task.stream, data is not None and split == "all"

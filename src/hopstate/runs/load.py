@@ -6,12 +6,13 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import TYPE_FIELDS, EventStream, in_known_types, with_types_by_relation
@@ -35,7 +36,7 @@ from hopstate.io.opening import exists, expand_home, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
-from hopstate.random import random_state_kept
+from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
@@ -56,18 +57,34 @@ from hopstate.runs.in_memory import parse_inputs, record_of, register
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.devices import within_weights
+from hopstate.training.config import LoopConfig
+from hopstate.training.devices import make_fabric, matmul_precision, within_weights
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.task import Task
-from hopstate.training.trainer import Trainer, seed_everything
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from hopstate.methods.method import Record
 
 PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Device, precision and other settings by which a loaded run computes."""
+
+    fabric: Fabric
+    loop: LoopConfig
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """Use the training precision for matmul and autocast inside the block."""
+        with matmul_precision(self.loop.matmul_precision), self.fabric.autocast():
+            yield
 
 
 @contextmanager
@@ -80,8 +97,8 @@ def load_run(
     evaluation: Mapping[str, Any] | None = None,
     bare: bool = False,
     same_events: bool = False,
-) -> Iterator[tuple[Trainer, Task]]:
-    """Yield the trainer and task of a finished run with its best weights, on its own or on other data.
+) -> Iterator[tuple[Computation, Task]]:
+    """Yield the task of a finished run with its best weights, and how it computes, on its own or on other data.
 
     Args:
         run: the run folder.
@@ -191,7 +208,7 @@ def _is_table(data: Any) -> bool:
 
 def _build(
     folder: RunFolder, method: Method, config: Any, record: Any, context: Context, weights: dict[str, Any]
-) -> tuple[Trainer, Task]:
+) -> tuple[Computation, Task]:
     seed_everything(config.loop.seed)
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
@@ -201,9 +218,9 @@ def _build(
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
-    trainer = Trainer(task, config.loop, folder, method=method.name)
-    task.model = trainer.fabric.setup_module(task.model).eval()
-    return trainer, task
+    fabric = make_fabric(config.loop.device, config.loop.precision)
+    task.model = fabric.setup_module(task.model).eval()
+    return Computation(fabric, config.loop), task
 
 
 # ---- the state of a run ----------------------------------------------------------------------------------------
@@ -233,11 +250,9 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
 @contextmanager
 def temporal_task(run: str | Path, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
     """Yield the folder and the task of a temporal run, without its data, ready to follow a state."""
-    import torch
-
     folder = RunFolder.open(run)
     require_event_stream_run(folder)
-    with load_run(run, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(run, device=device, bare=True) as (computation, task), torch.no_grad(), computation.precision():
         assert isinstance(task, LiveTask)
         yield folder, task
 
