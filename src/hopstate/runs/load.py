@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
-from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.datasets.registry import load_dataset
 from hopstate.errors import (
     CheckpointError,
     ConfigError,
@@ -39,13 +39,13 @@ from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
     config_of_run,
-    data_metrics,
     inherited_graph_options,
     inherited_read_options,
     is_table,
     load_data,
     load_data_facts,
     load_run_data,
+    named_dataset,
     preprocess,
     preprocess_as,
     reader_kwargs,
@@ -139,8 +139,7 @@ def load_run(
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
                 split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
-            metrics = data_metrics(config.data)
-            context = Context(run=Path(place), cache=cache_folder(), metrics=metrics, trained=facts)
+            context = Context(run=Path(place), cache=cache_folder(), trained=facts)
             loaded = _build(folder, chosen, config, record, context, saved.tensors.get("model", {}))
         yield loaded
 
@@ -203,7 +202,7 @@ def _is_table(data: Any) -> bool:
     """Return whether other data are a table, so that nodes have the user's ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
-    return find_dataset(str(data)) is None and is_table(expand_home(str(data)))
+    return is_table(expand_home(str(data)))
 
 
 def _build(
@@ -271,7 +270,7 @@ def load_state(
 
 def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
     """Return the stream state after the run's data."""
-    from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
+    from hopstate.data.stream_checkpoint import load_stream_state
 
     record = _load_run_events(folder)
     if not same_data(folder, record):
@@ -281,11 +280,9 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
             HopstateWarning,
             stacklevel=3,
         )
-    elif holds_stream_state(folder.path / PAST):
-        try:
+    else:
+        with suppress(CheckpointError, MissingFileError):  # none, corrupt or of older weights: compute it
             return load_stream_state(folder.path / PAST, model=fingerprint(task))
-        except (CheckpointError, MissingFileError):  # corrupt or of older weights: recompute
-            pass
     return state_after_stream(task, preprocess_for_run(folder, record))
 
 
@@ -339,7 +336,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     if read.get("features") is not None and not features:
         raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.features out")
     method, settings = settings_of_run(folder)
-    if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
+    if isinstance(data, str) and named_dataset(data) is not None:
         return load_dataset(data, **dict(read))
     facts, run_read = load_data_facts(folder), settings["read"]
     config = config_of_run(
