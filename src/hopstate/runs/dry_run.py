@@ -50,7 +50,7 @@ def dry_run(method: Method, config: RunConfig, record: Record | None = None) -> 
     record = load_data(config.data, config.read, method.data) if record is None else record
     with random_state_kept(config.loop.seed), tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
         context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
+        ready, _ = preprocess(record, config, context, edges=method.reads_edges(config))
         task = method.task(ready, config, context)
         trainer = Trainer(task, config.loop, RunFolder(folder), method=method.name)
         seconds, steps = trainer.measured_epoch()

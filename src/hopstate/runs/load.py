@@ -211,7 +211,7 @@ def _build(
     seed_everything(config.loop.seed)
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-        record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
+        record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
         with idle_reset():
             task = method.task(record, config, context)
     if config.loop.precision == "64":

@@ -259,9 +259,7 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, scalers = preprocess(
-            record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
-        )
+        ready, scalers = preprocess(record, config, context, edges=method.reads_edges(config))
         for text in (
             *reading_notes(ready),
             *relation_notes(ready, config),
