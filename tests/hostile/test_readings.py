@@ -19,9 +19,9 @@ from torch_geometric.data import Data, TemporalData
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.ids import ids_of
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.readers.tables import ids_of
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import parse_json, reading

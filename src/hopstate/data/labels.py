@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.data.events import not_none
-from hopstate.data.readers.ids import EXACT, NO_LABEL
 from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.tables import (
+    EXACT,
     IDS,
+    NO_LABEL,
     Table,
     as_frame,
     is_array,

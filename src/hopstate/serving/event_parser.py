@@ -26,9 +26,9 @@ from hopstate.data.events import ADD, EventStream, with_types_by_relation
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import parse_column_specs
 from hopstate.data.readers.event_tables import FEATURE, KINDS
-from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.tables import EXACT
 from hopstate.data.readers.text import role_name
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState

@@ -24,10 +24,18 @@ from hopstate.data.labels import is_unlabeled, split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
-from hopstate.data.readers.ids import INTEGER, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
-from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
+from hopstate.data.readers.tables import (
+    INTEGER,
+    Table,
+    as_text,
+    ids_of,
+    is_numeric,
+    read_batches,
+    table_of_arrow,
+    table_of_text,
+)
 from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest

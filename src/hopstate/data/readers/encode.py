@@ -15,9 +15,8 @@ import numpy as np
 
 from hopstate.data.dates import DATE_RANGE, UNITS
 from hopstate.data.preprocessing import DATE, MAX_CATEGORIES, OTHER, FeatureTable, TextColumn, text_of
-from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import check_dates, check_numbers, date_forms, parse_formatted_numbers
-from hopstate.data.readers.tables import Table, is_numeric
+from hopstate.data.readers.tables import NO_LABEL, Table, is_numeric
 from hopstate.data.readers.times import times_of
 from hopstate.errors import ConfigError, DataError, nearest
 
