@@ -79,7 +79,7 @@ def run(argv: list[str]) -> CommandResult:
 
 def _dry_run(method: Method, config: RunConfig, record: Record | None) -> CommandResult:
     """Measure a few steps of the run that a command line describes."""
-    from hopstate.runs.dry_run import dry_run
+    from hopstate.runs.run import dry_run
     from hopstate.training.progress import duration
 
     cost = dry_run(method, config, record)
