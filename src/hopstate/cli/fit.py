@@ -57,10 +57,7 @@ def run(argv: list[str]) -> CommandResult:
 
     options, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = options.out, options.resume
-    automatic: dict[str, Any] = {}
-    config, record = resolve_config(
-        method, parse, out=out, resume=resume, auto=not options.no_auto, automatic=automatic
-    )
+    config, record, automatic = resolve_config(method, parse, out=out, resume=resume, auto=not options.no_auto)
     if options.dry_run:
         return _dry_run(method, config, record)
     fit_options: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}

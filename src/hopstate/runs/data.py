@@ -395,17 +395,16 @@ def resolve_config(
     out: str | Path | None = None,
     resume: bool = False,
     record: Record | None = None,
-    automatic: dict[str, Any] | None = None,
+    automatic: Mapping[str, Any] | None = None,
     auto: bool = True,
-) -> tuple[Any, Any]:
-    """Return the configuration of a run, and its data if they were loaded.
+) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Return the configuration of a run, its data if they were loaded, and the automatic settings that were chosen.
 
     Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
     otherwise from the method's defaults.
 
-    `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
-    `automatic`; if it already has some, these are used, so that several runs use the same. Without `auto` there are
-    none, unless the run begins from another (`init`).
+    `parse` maps defaults by dotted name to a configuration. `automatic` are those chosen for another run, to use the
+    same for several. Without `auto` there are none, unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -423,21 +422,18 @@ def resolve_config(
                 f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
                 f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
             )
-        return resumed, record
+        return resumed, record, {}
     from_another_run = isinstance(config, EventNodeRun) and config.init is not None
     if method.auto_config is None or not (auto or from_another_run):
-        return parse({}), record
+        return parse({}), record, {}
     record = load_data(config.data, config.read, method.data) if record is None else record
-    first = not automatic
-    chosen = automatic or dict(method.auto_config(record, config, data_metrics(config.data)))
-    if automatic is not None:
-        automatic |= chosen
+    chosen = automatic or method.auto_config(record, config, data_metrics(config.data))
     resolved = parse(chosen)
     settings = flatten(as_dict(resolved))
     text = ", ".join(f"{key}={settings[key]}" for key in sorted(chosen) if settings[key] == chosen[key])
-    if text and first:
+    if text and not automatic:
         note(resolved.loop, f"{method.name}, automatic settings: {text}")
-    return resolved, record
+    return resolved, record, chosen
 
 
 def same_data(run: RunFolder, record: Record) -> bool:

@@ -197,8 +197,7 @@ def fit(
     if in_memory and not resume:
         with idle_reset():
             record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
-    automatic: dict[str, Any] = {}
-    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, automatic=automatic)
+    built, record, automatic = resolve_config(chosen, parse, out=out, resume=resume, record=record)
     if in_memory and resume:
         record = record_of(chosen.data, data, inputs.tables, reader_kwargs(built.read))
     save = partial(save_inputs, tables=inputs.tables, keep=keep_data) if in_memory else None

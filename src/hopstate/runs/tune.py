@@ -122,7 +122,7 @@ def tune(
     record = None
     if inputs.record is not None or inputs.tables:
         record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
-    built, record = resolve_config(chosen, parse, record=record)
+    built, record, _ = resolve_config(chosen, parse, record=record)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 
