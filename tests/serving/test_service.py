@@ -87,13 +87,16 @@ def test_responses_equal_the_offline_run(client: TestClient, run: Run) -> None:
 
 def test_a_restart_continues_where_the_service_stopped(run: Run, tmp_path: Path) -> None:
     events = table(200, 40).to_dict("records")
-    made = partial(service, partial(LiveRun, run.path, folder=tmp_path), name="run")
-    with TestClient(made()) as client:
+
+    def restarted() -> TestClient:
+        return TestClient(service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run"))
+
+    with restarted() as client:
         post(client, events[:25])
         before = infer(client, [("u1", "v2")], [900]).json()
         assert client.get("/v2/health/ready").json() == {"ready": True}
     assert (tmp_path / "state" / "live.json").is_file()  # a snapshot at the stop
-    with TestClient(made()) as client:
+    with restarted() as client:
         assert client.get("/state").json()["position"] == 25
         assert infer(client, [("u1", "v2")], [900]).json() == before
         assert post(client, events[25:]).json()["position"] == 40
