@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -258,6 +259,17 @@ class EventStream:
         columns |= {} if self.labels is None else {"y": self.labels}
         columns |= {} if self.relation is None else {"edge_type": self.relation.astype(np.int64)}
         return TemporalData(**{name: torch.from_numpy(np.array(column)) for name, column in columns.items()})
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the stream as a folder, which `read_events` maps into memory.
+
+        Raises:
+            FormatError: the folder has the name of a file.
+            StorageError: it could not be written; an existing folder is untouched.
+        """
+        from hopstate.data.store import save_record
+
+        save_record(self, folder)
 
     # ---- sizes -----------------------------------------------------------------------------------------
     def __len__(self) -> int:
