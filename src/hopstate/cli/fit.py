@@ -110,7 +110,7 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.cli.report import print_verdicts
-    from hopstate.evaluation.labels import metric_label
+    from hopstate.evaluation.labels import cell, metric_label
     from hopstate.io.output import screen
     from hopstate.runs.report import collect, verdicts
 
@@ -140,15 +140,6 @@ def print_result(done: Run) -> None:
     console.print(f"run folder: {done.path}  ({saved_files})", soft_wrap=True)
 
 
-def cell(metric: str, value: float | None) -> str:
-    """Return a metric's cell: counts as whole numbers, shares in percent, "" for None."""
-    from hopstate.evaluation.labels import figure
-
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else figure(metric, value)
-
-
 def _result(done: Run) -> dict[str, Any]:
     """Return what result.json of a finished run holds; nothing of another."""
     return {} if done.interrupted or not done.metrics else RunFolder(done.path).result()
@@ -156,7 +147,7 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.evaluation.labels import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, cell, metric_label
 
     result, baselines = _result(done), RunFolder(done.path).baselines("val")
     metric, names = result["metric"], not_outperformed(done, "val")
@@ -180,7 +171,7 @@ def not_outperformed(done: Run, split: str = "test") -> list[str]:
 
 def print_baselines(done: Run, console: Console) -> None:
     """Print the test metric of each baseline."""
-    from hopstate.evaluation.labels import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, cell, metric_label
 
     metric = RunFolder(done.path).result()["metric"]
     baselines = {name: values[metric] for name, values in done.baselines.items() if metric in values}
