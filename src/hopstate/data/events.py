@@ -17,7 +17,7 @@ from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array, set_type_names
 from hopstate.data.vocabulary import TEXT, Vocabulary
-from hopstate.errors import DataError, nearest
+from hopstate.errors import DataError, listed, nearest
 from hopstate.errors import warn as give_warning
 from hopstate.io.scratch import digest_of, row_blocks
 
@@ -688,9 +688,9 @@ def renumbered(
     unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
     if len(unknown):
         name = names[numbers[unknown[0]]]
-        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
         raise DataError(
-            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
+            f"{where}: unknown {what} (known: {listed(known, 10)}): got {name!r} in row {unknown[0]}"
+            f"{nearest(name, known)}"
         )
     return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 

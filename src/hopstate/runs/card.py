@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.readers.roles import READ_AS
-from hopstate.errors import CheckpointError
+from hopstate.errors import CheckpointError, listed
 from hopstate.evaluation.labels import baseline_label, cell, metric_label
 from hopstate.io.opening import reading
 from hopstate.methods.method import Method
@@ -71,7 +71,7 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     """Return what is predicted: classes, labels of yes or no, or amounts with their scale in the unit of the file."""
     target = data_facts.get("target") or {"goal": "classes", "names": data_facts.get("class_names") or ()}
     names = [str(name) for name in target["names"]]
-    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    shown = listed(names, 10)
     if settings.get("task") == "link" or not names:
         return []
     if target["goal"] == "classes":
@@ -84,10 +84,9 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     centers, scales = (target.get(key) or [float("nan")] * len(targets) for key in ("center", "scale"))
     amounts = [
         f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
-        for name, center, scale in list(zip(targets, centers, scales, strict=True))[:10]
+        for name, center, scale in zip(targets, centers, scales, strict=True)
     ]
-    more = f" and {len(targets) - 10} more" if len(targets) > 10 else ""
-    return [f"target  amounts: {', '.join(amounts)}{more}; answers and errors are in the unit of the file"]
+    return [f"target  amounts: {listed(amounts, 10)}; answers and errors are in the unit of the file"]
 
 
 def _metrics(folder: RunFolder) -> list[str]:
