@@ -180,7 +180,7 @@ def main() -> None:
     levels = [float(level) for level in o.levels.split(",")]
     if not all(0 <= level <= 1 for level in levels):
         parser.error(f"a noise level is a share in [0, 1]: got {o.levels}")
-    with load_run(o.run) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(o.run) as (computation, task), torch.no_grad(), computation.precision():
         task.model.eval()
         assert isinstance(task, LinkTask)
         kinds = None if o.noise is None else o.noise.split(",")

@@ -19,14 +19,13 @@ __version__ = "0.2.0"
 # imports below.
 _PUBLIC = {
     "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict"),
-    "hopstate.runs.inference": ("node_outputs",),
+    "hopstate.runs.inference": ("check_leak", "node_outputs"),
     "hopstate.runs.compare": ("compare",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries": ("rank", "score"),
     "hopstate.runs.explain": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
     "hopstate.runs.export": ("check_program", "export_inputs"),
-    "hopstate.runs.leak": ("check_leak",),
     "hopstate.runs.reproduce": ("reproduce",),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.prepare": ("prepare",),
@@ -95,8 +94,8 @@ if TYPE_CHECKING:
     from hopstate.runs.export import export_run as export  # noqa: F401
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
+    from hopstate.runs.inference import check_leak as check_leak
     from hopstate.runs.inference import node_outputs as node_outputs
-    from hopstate.runs.leak import check_leak as check_leak
     from hopstate.runs.queries import rank as rank
     from hopstate.runs.queries import score as score
     from hopstate.runs.report import write_report as report  # noqa: F401

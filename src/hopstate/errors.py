@@ -140,6 +140,17 @@ def warn(message: str, stacklevel: int = 1) -> None:
         warnings.warn(message, HopstateWarning, stacklevel=stacklevel + 1)
 
 
+def listed(items: Iterable[object], limit: int = 5) -> str:
+    """Return the first items of many as text.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    texts = list(map(str, items))
+    more = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'num_hops'?`` for the choice closest to a name, or "".
 

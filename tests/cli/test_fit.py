@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hopstate.cli.fit import cell, not_outperformed, print_result
-from hopstate.evaluation.labels import metric_label
+from hopstate.cli.fit import not_outperformed, print_result
+from hopstate.evaluation.labels import cell, metric_label
 from hopstate.runs.run import Run
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import hopstate
 from hopstate.data.dates import format_duration, format_times, plot_times, zone_of
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.summary import _plot_activity, summarize
 
 
@@ -185,5 +185,5 @@ def test_numeric_times_stay_numeric(tmp_path):
 
 def test_written_files_keep_the_zone(tmp_path):
     stream = read_events(table("-05:30"))
-    write_events(stream, tmp_path / "kept")
+    stream.save(tmp_path / "kept")
     assert read_events(tmp_path / "kept").dates == stream.dates == "-05:30"

@@ -7,7 +7,7 @@ import torch
 from hopstate.data.events import EventStream, as_slice, is_prefix
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
-from hopstate.data.store import load_events, save_events
+from hopstate.data.store import load_events
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import mapped_array, release_pages, scratch_folder_of
 from hopstate.methods.heuristics.edgebank import EdgeBank, ObservedPrefix
@@ -28,7 +28,7 @@ def made(events=400, nodes=12, seed=0):
 @pytest.fixture
 def mapped(tmp_path, monkeypatch):
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    save_events(made(), tmp_path / "store")
+    made().save(tmp_path / "store")
     return load_events(tmp_path / "store")
 
 
@@ -110,7 +110,7 @@ def test_released_pages_of_histories_are_read_again(tmp_path):
 @pytest.mark.slow
 def test_training_on_a_mapped_stream_is_bit_identical_to_memory(tmp_path, monkeypatch):
     stream = made(events=300, nodes=20)
-    save_events(stream, tmp_path / "store")
+    stream.save(tmp_path / "store")
     weights = []
     for name, most in (("memory", 1 << 40), ("mapped", 1)):
         monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
@@ -146,7 +146,7 @@ def test_edgebank_on_a_mapped_stream_accepts_events_in_any_order(mapped, rows):
 
 @pytest.mark.slow
 def test_trees_on_a_mapped_stream_equal_memory(tmp_path, monkeypatch):
-    save_events(made(events=600, nodes=20), tmp_path / "store")
+    made(events=600, nodes=20).save(tmp_path / "store")
     found = []
     for name, most in (("memory", 1 << 40), ("mapped", 1)):
         monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
@@ -163,7 +163,7 @@ def test_trees_on_a_mapped_stream_equal_memory(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["graphmixer", pytest.param("pair-trees", marks=pytest.mark.slow)])
 def test_a_run_on_a_mapped_stream_shares_one_index_with_its_baselines(name, tmp_path, monkeypatch):
-    save_events(made(events=600, nodes=20), tmp_path / "store")
+    made(events=600, nodes=20).save(tmp_path / "store")
     built, build = [], NeighborStore.from_stream
 
     def counted(stream, rows=None, **options):
@@ -183,7 +183,7 @@ def test_pages_are_released_before_each_baseline(tmp_path, monkeypatch):
     """At 100 M events the pages of a run and a baseline together would exceed the memory limit."""
     from hopstate.methods.heuristics import method
 
-    save_events(made(events=600, nodes=20), tmp_path / "store")
+    made(events=600, nodes=20).save(tmp_path / "store")
     seen = []
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
     monkeypatch.setattr(method, "release_pages", lambda *columns: seen.append(len(columns)))

@@ -8,7 +8,7 @@ import pytest
 
 from hopstate.data.events import ADD, DELETE, GONE, EventStream, check_deletes, edge_ends, expand_node_deletions
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.stream_state import StreamState
 from hopstate.data.summary import summarize
 from hopstate.errors import DataError
@@ -130,7 +130,7 @@ def test_a_deleted_node_needs_no_target_in_a_file(word: str, tmp_path: Path) -> 
     assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 3]
     facts = summarize(stream).facts
     assert (facts["events"], facts["deletions"]) == (6, 2)
-    write_events(stream, tmp_path / "folder")
+    stream.save(tmp_path / "folder")
     again = read_events(tmp_path / "folder")
     assert rows_of(again) == expected
     assert again.content_hash == stream.content_hash

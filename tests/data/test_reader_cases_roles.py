@@ -12,9 +12,9 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.data.prepare import prepare
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.data.store import load_events, save_events
+from hopstate.data.store import load_events
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, HopstateWarning
 
 CASES = "cases/readers"
@@ -207,7 +207,7 @@ def test_kinds_in_words_and_in_written_files_need_no_choice(tmp_path: Path) -> N
     events = read_events(path)
     assert events.kind.tolist() == [0, 1]
     assert "kind=kind" in read_as(events.notes)
-    write_events(events, tmp_path / "e")
+    events.save(tmp_path / "e")
     assert read_events(tmp_path / "e").kind.tolist() == [0, 1]
 
 
@@ -414,7 +414,7 @@ def test_users_and_items_with_equal_numbers_are_two_nodes(folder: Path, tmp_path
     path = folder / "01-user-and-item-numbers-overlap/visits.csv"
     events = read_events(path)
     assert (events.num_nodes, events.is_bipartite) == (55, True)
-    save_events(events, tmp_path / "folder")
+    events.save(tmp_path / "folder")
     assert events.two_sets
     assert load_events(tmp_path / "folder").two_sets
     assert any("two sets" in note for note in events.notes)

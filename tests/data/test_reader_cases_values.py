@@ -18,7 +18,7 @@ from torch_geometric.data import Data, TemporalData
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data.prepare import prepare
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
 
@@ -263,7 +263,7 @@ def test_event_labels_that_may_mean_missing_need_a_choice(tmp_path):
 
 def test_unknown_labels_that_hopstate_wrote_are_read_again(tmp_path):
     stream = read_events(events(tmp_path, 0, "", 1))
-    write_events(stream, tmp_path / "again")
+    stream.save(tmp_path / "again")
     assert read_events(tmp_path / "again").labels[:3].tolist() == [0, -1, 1]
 
 

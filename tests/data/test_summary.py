@@ -16,7 +16,6 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import is_set
-from hopstate.data.store import save_events
 from hopstate.data.summary import class_counts, event_degrees, node_time_deltas, plot_summary, summarize
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
@@ -106,7 +105,7 @@ def test_an_empty_stream_and_one_event():
 def test_a_long_stream_is_counted_fully_and_sorted_in_part(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, (2, 500))
-    save_events(EventStream(src=src, dst=dst, t=np.arange(500), num_nodes=20), tmp_path / "store")
+    EventStream(src=src, dst=dst, t=np.arange(500), num_nodes=20).save(tmp_path / "store")
     mapped = read_events(tmp_path / "store")
     whole = summarize(mapped)
     monkeypatch.setattr(summary, "MAX_ROWS", 100)

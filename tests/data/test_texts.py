@@ -12,7 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.preprocessing import MAX_CATEGORIES
 from hopstate.data.readers.encode import column_specs_of_run, encode_features, parse_column_specs
 from hopstate.data.readers.tables import Table
-from hopstate.data.store import load_events, save_events
+from hopstate.data.store import load_events
 from hopstate.errors import DataError, HopstateWarning
 
 TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + ["", ""]
@@ -111,7 +111,7 @@ def test_codes_follow_their_rows_and_survive_saving(tmp_path):
     events = hopstate.read_events(
         pd.DataFrame({"src": [0, 1], "dst": [2, 3], "t": [0, 1], "how": ["a", "b"]}), columns=["how=category"]
     )
-    save_events(events, tmp_path / "events")
+    events.save(tmp_path / "events")
     again = load_events(tmp_path / "events")
     assert [text.words for text in again.edge_table.texts] == [("a", "b")]
     assert again.content_hash == events.content_hash

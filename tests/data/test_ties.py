@@ -9,7 +9,7 @@ import pytest
 
 import hopstate
 from hopstate.data.events import EventStream
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError
 
 NARROW = {"model.channel_dim": 4, "model.time_dim": 5, "model.out_dim": 6}
@@ -83,7 +83,7 @@ def test_deletions_keep_their_order_and_records_may_be_sorted(tmp_path: Path) ->
     deleted = pd.DataFrame({"src": [1, 1, 0], "dst": [2, 2, 5], "t": 3, "kind": ["add", "delete", "add"]})
     assert read_events(deleted, tie_order="sorted").src.tolist() == [1, 1, 0]
     record = EventStream.from_arrays([3, 1, 2], [0, 0, 0], [1, 1, 1])
-    write_events(record, tmp_path / "events")
+    record.save(tmp_path / "events")
     for source in (record, tmp_path / "events"):
         assert read_events(source).src.tolist() == [3, 1, 2]
         assert read_events(source, tie_order="sorted").src.tolist() == [1, 2, 3]

@@ -25,7 +25,6 @@ import torch
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
-from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
 from hopstate.io.files import cached_array, write_text
 from hopstate.io.output import draw_figure, write_table
@@ -76,7 +75,7 @@ WRITERS: dict[str, tuple[Callable[[Path, int], Any], str]] = {
     "parquet": (lambda f, s: write_table(table(s), f / "t.parquet"), "t.parquet"),
     "figure": (lambda f, s: draw_figure(f / "f.png", (2, 2), lambda g: g.text(0, 0, str(s))), "f.png"),
     "graph": (lambda f, s: graph(s).save(str(f / "g")), "g"),
-    "events": (lambda f, s: write_events(events(s), f / "e"), "e"),
+    "events": (lambda f, s: events(s).save(f / "e"), "e"),
 }
 
 

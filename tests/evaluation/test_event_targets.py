@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hopstate.data.events import ADD, GONE, EventStream, canonical_tie_order
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import average_precision, mae
 from hopstate.runs.card import run_card
@@ -84,7 +84,7 @@ def test_label_columns_follow_their_events(tmp_path: Path) -> None:
         == canonical_tie_order(whole).content_hash
         != whole.with_(labels=whole.labels[::-1]).content_hash
     )
-    write_events(whole, tmp_path / "folder")
+    whole.save(tmp_path / "folder")
     read = read_events(tmp_path / "folder")
     assert read.content_hash == whole.content_hash
     assert read.class_names == whole.class_names

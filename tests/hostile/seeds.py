@@ -31,7 +31,7 @@ def edges(seed: int = 0) -> pd.DataFrame:
 
 def make_data(folder: Path) -> None:
     """Write a good file of each format."""
-    from hopstate.data.readers.read_events import read_events, write_events
+    from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
 
     table, pairs = events(), edges()
@@ -52,7 +52,7 @@ def make_data(folder: Path) -> None:
         archive.write(folder / "jodie.csv", "tgbl_wiki/tgbl-wiki_edgelist_v2.csv")
         archive.writestr("tgbl_wiki/tgbl-wiki_val_ns_v2.pkl", b"cos\nsystem\n(S'touch ran'\ntR.")
     pd.DataFrame({"id": [7, 8, 9]}).to_csv(folder / "ids.csv", index=False)
-    write_events(read_events(str(folder / "events.csv")), folder / "stream")
+    read_events(str(folder / "events.csv")).save(folder / "stream")
     _graphs(folder, pairs)
     read_graph(str(folder / "h.npz")).save(str(folder / "graph"))
 

@@ -19,9 +19,9 @@ from torch_geometric.data import Data, TemporalData
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.ids import ids_of
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
+from hopstate.data.readers.tables import ids_of
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.opening import parse_json, reading
@@ -228,7 +228,7 @@ def test_missing_times_are_missing_in_a_saved_stream_too() -> None:
 def test_many_nodes_of_few_events_are_read_on_request(tmp_path: Path) -> None:
     name = "few"
     few = EventStream(src=np.array([1, 2]), dst=np.array([3, 4]), t=np.array([1, 2]), num_nodes=5_000_000)
-    write_events(few, tmp_path / name)
+    few.save(tmp_path / name)
     with pytest.raises(DataError, match=r"--read\.num_nodes 5000000"):
         read_events(tmp_path / name)
     assert read_events(tmp_path / name, num_nodes=5_000_000).num_nodes == 5_000_000

@@ -68,7 +68,7 @@ def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> 
     config = config_from(known, {"data": "e.csv", **reading, **settings})
     record = load_data(config.data, config.read, "graph")
     context = Context(run=Path("none"), cache=Path("cache"))
-    return preprocess(record, config, context, edges=bool(known.reads_edges and known.reads_edges(config)))
+    return preprocess(record, config, context, edges=known.reads_edges(config))
 
 
 @pytest.mark.parametrize("method", ["gat", pytest.param("gmn", marks=pytest.mark.slow)])

@@ -12,7 +12,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context, ReadOptions
-from hopstate.runs.data import load_data, preprocess
+from hopstate.runs.data import data_metrics, load_data, preprocess
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F32_SUM, F32_TIGHT
 
@@ -243,3 +243,9 @@ def test_a_dropped_text_column_gives_no_second_warning(tmp_path: Path) -> None:
     config = {"loop": {"epochs": 0, "progress": False}}
     run = hopstate.fit("mlp", edges, features=features, labels=labels, out=tmp_path / "run", config=config)
     assert len(run.predict(edges[:5], read={"features": features[:6]})) == 6  # a warning would be an error here
+
+
+def test_a_file_called_as_a_dataset_does_not_have_its_metric() -> None:
+    assert data_metrics("questions") == ("roc_auc",)
+    Path("questions").mkdir()
+    assert data_metrics("questions") == ()

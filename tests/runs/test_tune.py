@@ -75,8 +75,8 @@ def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_trainer_rejects_the_test_split_during_a_search() -> None:
     method = get_method("mlp")
     run = hopstate.fit("mlp", graph(), out="run", **QUICK)
-    with load_run(run.path, graph()) as (trainer, task):
-        blind = Trainer(task, trainer.config, RunFolder("run"), method=method.name, splits=("val",))
+    with load_run(run.path, graph()) as (computation, task):
+        blind = Trainer(task, computation.loop, RunFolder("run"), method=method.name, splits=("val",))
         assert blind.evaluate("val")
         with pytest.raises(ConfigError, match="test"):
             blind.evaluate("test")

@@ -187,10 +187,11 @@ def test_http_queries_have_relations(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
 
+    from hopstate.serving.engine import ServiceEngine
     from hopstate.serving.live import LiveRun
     from hopstate.serving.service import service
 
-    with TestClient(service(lambda: LiveRun(run.path, folder=tmp_path), name="orders")) as client:
+    with TestClient(service(ServiceEngine(lambda: LiveRun(run.path, folder=tmp_path)), name="orders")) as client:
         found = client.post("/rank", json={"source": "c1", "relation": "pay", "top": 3}).json()["ranked"]
         expected = run.rank("c1", relation="pay", top=3)
         assert [row["dst"] for row in found] == expected["dst"].tolist()
@@ -209,10 +210,11 @@ def test_a_live_query_without_a_relation_names_the_field(run: Run, tmp_path: Pat
     pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
 
+    from hopstate.serving.engine import ServiceEngine
     from hopstate.serving.live import LiveRun
     from hopstate.serving.service import service
 
-    with TestClient(service(lambda: LiveRun(run.path, folder=tmp_path / "live"), name="run")) as client:
+    with TestClient(service(ServiceEngine(lambda: LiveRun(run.path, folder=tmp_path / "live")), name="run")) as client:
         assert client.post("/rank", json={"source": "c1", "relation": "pay"}).status_code == 200
         refused = client.post("/rank", json={"source": "c1"})
     assert refused.status_code == 422

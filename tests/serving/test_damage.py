@@ -156,7 +156,8 @@ def test_a_service_flushes_its_sink_over_time(run: Run, tmp_path: Path) -> None:
     from waiting import until
 
     from hopstate.errors import StorageError
-    from hopstate.serving.service import Limits, service
+    from hopstate.serving.engine import Limits, ServiceEngine
+    from hopstate.serving.service import service
 
     sink = ParquetSink(tmp_path / "scores")
     sink.seconds, write = 0.0, sink._write
@@ -173,7 +174,7 @@ def test_a_service_flushes_its_sink_over_time(run: Run, tmp_path: Path) -> None:
     def opened() -> LiveRun:
         return LiveRun(run.path, folder=tmp_path / "live", sink=sink)
 
-    with TestClient(service(opened, name="run", limits=Limits(tick=0.01))) as client:
+    with TestClient(service(ServiceEngine(opened, limits=Limits(tick=0.01)), name="run")) as client:
         assert client.post("/events", json={"events": EVENTS[:5]}).status_code == 200
         ticking = True
         until(lambda: client.get("/state").json()["trouble"] == "no space left")
@@ -195,7 +196,8 @@ def test_an_error_after_a_commit_clears_after_recovery(
     from fastapi.testclient import TestClient
     from waiting import until
 
-    from hopstate.serving.service import Limits, service
+    from hopstate.serving.engine import Limits, ServiceEngine
+    from hopstate.serving.service import service
 
     sink, broken = ParquetSink(tmp_path / "scores", batch_size=3), True
     name = "_write" if what == "sink" else "snapshot"
@@ -212,7 +214,7 @@ def test_an_error_after_a_commit_clears_after_recovery(
     def opened() -> LiveRun:
         return LiveRun(run.path, folder=tmp_path / "live", sink=sink, snapshot_every=5)
 
-    with TestClient(service(opened, name="run", limits=Limits(tick=0.01))) as client:
+    with TestClient(service(ServiceEngine(opened, limits=Limits(tick=0.01)), name="run")) as client:
         assert client.post("/events", json={"events": EVENTS[:5]}).status_code == 200
         until(lambda: "it is away" in client.get("/state").json()["trouble"])
         broken = False

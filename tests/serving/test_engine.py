@@ -253,7 +253,7 @@ def test_queries_between_slices_of_a_commit_see_the_earlier_state(
 def test_a_connection_that_ends_during_an_answer(path: str, run: Run, tmp_path: Path) -> None:
     """A ranking is cancelled and counted as 499; events are stored nevertheless."""
     log = GatedLog(tmp_path)
-    app = service(partial(LiveRun, run.path, folder=tmp_path, log=log), name="run")
+    app = service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, log=log)), name="run")
     engine, sent = app.state.engine, list[Any]()
     args: dict[str, Any] = {"source": "u1"} if path == "/rank" else {"events": EVENTS[:5]}
     body = json.dumps(args).encode()

@@ -28,6 +28,7 @@ from fastapi.testclient import TestClient
 
 from hopstate.cli.serve import SERVER, _names
 from hopstate.runs.run import Run
+from hopstate.serving.engine import ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.service import service
 
@@ -42,7 +43,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
-    app = service(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter"), name="run", token="secret")
+    app = service(
+        ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter")), name="run", token="secret"
+    )
     with TestClient(app, headers={"Authorization": "bearer secret"}) as client:  # the scheme is case-insensitive
         yield client
 
@@ -73,7 +76,7 @@ def test_receipts_have_notes_only_if_needed(client: TestClient) -> None:
 
 def test_ignored_fields_are_named_in_the_response(run: Run, tmp_path: Path) -> None:
     opened = partial(LiveRun, run.path, folder=tmp_path, unknown_fields="ignore")
-    with TestClient(service(opened, name="run")) as client:
+    with TestClient(service(ServiceEngine(opened), name="run")) as client:
         answer = client.post("/events", json={"events": [EVENTS[0] | {"colour": 1}, EVENTS[1]]}).json()
         assert (answer["position"], answer["ignored"]) == (2, ["colour"])
         assert "ignored" not in client.post("/events", json={"events": EVENTS[2:4]}).json()
@@ -82,7 +85,7 @@ def test_ignored_fields_are_named_in_the_response(run: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize(("late", "why"), [("reject", "late"), ("clamp", "future")])
 def test_events_rejected_for_their_time_are_counted(late: str, why: str, run: Run, tmp_path: Path) -> None:
     opened = partial(LiveRun, run.path, folder=tmp_path, late=late, max_clock_skew=1_000)
-    with TestClient(service(opened, name="run")) as client:
+    with TestClient(service(ServiceEngine(opened), name="run")) as client:
         client.post("/events", json={"events": EVENTS[:2]})
         answer = client.post("/events", json={"events": [EVENTS[2] | {"t": 1 if why == "late" else 10**9}]})
         assert answer.status_code == 409
@@ -155,7 +158,9 @@ HOSTS = {
 
 def test_host_names_that_a_service_accepts(run: Run, tmp_path: Path) -> None:
     names = _names("127.0.0.1", ["proxy.example"])
-    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", hosts=names)) as client:
+    with TestClient(
+        service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run", hosts=names)
+    ) as client:
         for status, hosts in HOSTS.items():
             for host in hosts:
                 for path in ("/", "/state", "/v2/health/live"):
@@ -173,7 +178,7 @@ def listening(run: Run, tmp_path: Path) -> Iterator[Callable[..., tuple[str, int
     servers: list[tuple[Any, threading.Thread]] = []
 
     def made(**bounds: Any) -> tuple[str, int]:
-        app = service(partial(LiveRun, run.path, folder=tmp_path), name="run")
+        app = service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run")
         place = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, **SERVER | bounds))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[place])))

@@ -24,6 +24,7 @@ from fastapi.testclient import TestClient
 
 from hopstate.cli.serve import SERVER
 from hopstate.runs.run import Run
+from hopstate.serving.engine import ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.service import service
 
@@ -37,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def app(run: Run, tmp_path: Path) -> FastAPI:
-    return service(partial(LiveRun, run.path, folder=tmp_path), name="run")
+    return service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run")
 
 
 def column(name: str, data: list[Any], datatype: str = "BYTES", shape: list[int] | None = None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.errors import HopstateWarning
+from hopstate.serving.engine import ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import SERVER_LINES, StructuredLogger
 from hopstate.serving.service import service
@@ -30,7 +31,7 @@ def test_requests_commits_and_alarms_are_logged(form: str, tmp_path: Path) -> No
     run, out = small_run("recency", tmp_path), io.StringIO()
     events = table(200, 6).to_dict("records")
     lines = StructuredLogger(form, out)  # type: ignore[arg-type]
-    app = service(partial(LiveRun, run.path), name="run", lines=lines)
+    app = service(ServiceEngine(partial(LiveRun, run.path), lines=lines), name="run")
     with TestClient(app) as client:
         engine = app.state.engine
         client.post("/events", json={"events": events[:4]})

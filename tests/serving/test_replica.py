@@ -17,8 +17,9 @@ from fastapi.testclient import TestClient
 from hopstate.errors import ConfigError, MissingFileError, StorageError
 from hopstate.runs.queries import score_session
 from hopstate.runs.run import Run
+from hopstate.serving.engine import Limits, ServiceEngine
 from hopstate.serving.live import LiveRun, Replica, ReplicaError
-from hopstate.serving.service import Limits, service
+from hopstate.serving.service import service
 
 PAIRS = [("u1", "v2"), ("u3", "v3")]
 
@@ -70,7 +71,7 @@ def test_a_replica_behind_http(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     with LiveRun(run.path, folder=tmp_path / "a") as writer:
         writer.take(events[:20])
         opened = partial(Replica, run.path, folder=tmp_path / "b", log=str(tmp_path / "a"))
-        app = service(opened, name="run", limits=limits)
+        app = service(ServiceEngine(opened, limits=limits), name="run")
         with TestClient(app) as client:
 
             def state_with(key: str, value: Any) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from gated_log import GatedLog
 from hopstate.cli.main import main
 from hopstate.errors import StorageError
 from hopstate.runs.run import Run
+from hopstate.serving.engine import Limits, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replay import replayed
-from hopstate.serving.service import Limits, service
+from hopstate.serving.service import service
 from hopstate.serving.transaction import Request
 from hopstate.testing.conformance import F32
 
@@ -44,7 +45,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
     limits = Limits(events=50, body=20_000)
-    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", limits=limits)) as client:
+    with TestClient(
+        service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), limits=limits), name="run")
+    ) as client:
         yield client
 
 
@@ -84,13 +87,16 @@ def test_responses_equal_the_offline_run(client: TestClient, run: Run) -> None:
 
 def test_a_restart_continues_where_the_service_stopped(run: Run, tmp_path: Path) -> None:
     events = table(200, 40).to_dict("records")
-    made = partial(service, partial(LiveRun, run.path, folder=tmp_path), name="run")
-    with TestClient(made()) as client:
+
+    def restarted() -> TestClient:
+        return TestClient(service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run"))
+
+    with restarted() as client:
         post(client, events[:25])
         before = infer(client, [("u1", "v2")], [900]).json()
         assert client.get("/v2/health/ready").json() == {"ready": True}
     assert (tmp_path / "state" / "live.json").is_file()  # a snapshot at the stop
-    with TestClient(made()) as client:
+    with restarted() as client:
         assert client.get("/state").json()["position"] == 25
         assert infer(client, [("u1", "v2")], [900]).json() == before
         assert post(client, events[25:]).json()["position"] == 40
@@ -127,7 +133,7 @@ def test_concurrent_clients_with_duplicates(client: TestClient, run: Run, tmp_pa
 def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -> None:
     """Other events of the same commit keep their scores, and later events are scored as without them."""
     events = table(200, 40).to_dict("records")
-    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path / "a"), name="run")) as client:
+    with TestClient(service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path / "a")), name="run")) as client:
         found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
         scores = [answer["receipts"][0]["score"] for answer in found]
         both = [Request([events[-1]], False), Request([events[-1]] * 2, True)]
@@ -135,7 +141,7 @@ def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -
         assert [[r.score is None for r in receipts] for receipts in together] == [[True], [False] * 2]
     again = pd.concat(list(replayed(run.path, tmp_path / "a")))["score"].tolist()
     assert scores == [None if k % 3 == 0 else again[k] for k in range(40)]
-    never = service(partial(LiveRun, run.path, folder=tmp_path / "b"), name="run", score_events=False)
+    never = service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path / "b"), score_events=False), name="run")
     with TestClient(never) as client:
         assert [r["score"] for r in post(client, events).json()["receipts"]] == [None] * 40
     stored = pd.concat(list(replayed(run.path, tmp_path / "b")))["score"]
@@ -204,7 +210,7 @@ def test_malformed_requests_never_break_a_route(client: TestClient) -> None:
 
 
 def test_a_token_is_required(run: Run, tmp_path: Path) -> None:
-    app = service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")
+    app = service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run", token="secret")
     with TestClient(app) as client:
         for open_to_all in ("/v2/health/live", "/"):  # a browser sends no token when it requests the page
             assert client.get(open_to_all).status_code == 200
@@ -220,7 +226,7 @@ def test_requests_above_the_queue_limit_are_rejected(run: Run, tmp_path: Path) -
 
     log = GatedLog(tmp_path)
     opened = partial(LiveRun, run.path, folder=tmp_path, log=log)
-    app = service(opened, name="run", limits=Limits(waiting=2))
+    app = service(ServiceEngine(opened, limits=Limits(waiting=2)), name="run")
     with TestClient(app) as client, ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(post, client, [event]) for event in events[:2]]
         until(lambda: client.get("/state").json()["waiting"] == 2)
@@ -300,7 +306,7 @@ def test_a_temporary_failure_of_the_log_is_survived(run: Run, tmp_path: Path) ->
     (tmp_path / "live").mkdir()
     opened = partial(LiveRun, run.path, folder=tmp_path / "live", log=Away(tmp_path / "live"))
     limits, event = Limits(delay=0.3), {"src": "u1", "dst": "v1", "t": 900}
-    with TestClient(service(opened, name="run", limits=limits), raise_server_exceptions=False) as client:
+    with TestClient(service(ServiceEngine(opened, limits=limits), name="run"), raise_server_exceptions=False) as client:
         Away.gone = True
         with ThreadPoolExecutor(2) as threads:
             statuses = list(
@@ -317,7 +323,9 @@ def test_a_temporary_failure_of_the_log_is_survived(run: Run, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_head_requests_of_load_balancers_are_answered(run: Run, tmp_path: Path) -> None:
-    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")) as client:
+    with TestClient(
+        service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path)), name="run", token="secret")
+    ) as client:
         assert [client.head(path).status_code for path in ("/v2/health/live", "/v2/health/ready", "/")] == [200] * 3
         assert client.head("/state").status_code == 401
 
@@ -326,7 +334,9 @@ def test_head_requests_of_load_balancers_are_answered(run: Run, tmp_path: Path) 
 def test_a_busy_log_delays_only_the_page(run: Run, tmp_path: Path) -> None:
     """Only the page counts late events and waits for the log."""
     busy = threading.Event()
-    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter"), name="run")) as client:
+    with TestClient(
+        service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter")), name="run")
+    ) as client:
         live = client.app.state.engine.live
         live.log.num_dead_letters = lambda: (busy.wait(30), 3)[1]
         counts: list[int] = []

@@ -18,8 +18,9 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hopstate.serving.engine import Limits, ServiceEngine
 from hopstate.serving.live import LiveRun
-from hopstate.serving.service import Limits, service
+from hopstate.serving.service import service
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ ODDITY = st.recursive(
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     run = small_run("recency", tmp_path_factory.mktemp("run"))
     limits = Limits(events=50, body=20_000, delay=0.0)
-    with TestClient(service(partial(LiveRun, run.path), name="run", limits=limits)) as client:
+    with TestClient(service(ServiceEngine(partial(LiveRun, run.path), limits=limits), name="run")) as client:
         yield client
 
 

@@ -149,13 +149,14 @@ def test_a_service_accepts_events_from_its_source_and_from_requests(
     pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
 
-    from hopstate.serving.service import Limits, service
+    from hopstate.serving.engine import Limits, ServiceEngine
+    from hopstate.serving.service import service
 
     place, send = feed
     made = partial(LiveRun, run.path, folder=tmp_path, late="clamp", sink=None)
     limits = Limits(look=0.01)
     for first in (0, 30):
-        with TestClient(service(made, name="run", limits=limits, source=place)) as client:
+        with TestClient(service(ServiceEngine(made, limits=limits, source=place), name="run")) as client:
             send(EVENTS[first : first + 29])
             state = until(lambda: client.get("/state").json(), lambda now: now["position"] >= first + 29)  # noqa: B023
             answer = client.post("/events", json={"events": [EVENTS[first + 29]]}).json()
@@ -164,7 +165,7 @@ def test_a_service_accepts_events_from_its_source_and_from_requests(
             assert "hopstate_source_lag 0.0" in client.get("/metrics").text
     with LiveRun(run.path, folder=tmp_path) as live:
         assert bodies(live) == WHOLE
-    rejecting = service(partial(LiveRun, run.path, folder=tmp_path), name="run", source=place)
+    rejecting = service(ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), source=place), name="run")
     with pytest.raises(ConfigError, match="--late clamp"):
         rejecting.state.engine.open()
     LiveRun(run.path, folder=tmp_path).close()  # nothing refers to it

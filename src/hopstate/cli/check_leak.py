@@ -16,7 +16,7 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument("--events", type=int, default=5000, help="number of latest events to use (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     options = parser.parse_args(argv[1:])
-    from hopstate.runs.leak import check_leak
+    from hopstate.runs.inference import check_leak
 
     counts = {"times": options.times, "queries": options.queries, "events": options.events, "seed": options.seed}
     report = check_leak(options.run, device=options.device, **counts)

@@ -34,7 +34,8 @@ def run(argv: list[str]) -> CommandResult:
 def _print(done: Run) -> None:
     from rich.table import Table
 
-    from hopstate.cli.fit import cell, print_warning
+    from hopstate.cli.fit import print_warning
+    from hopstate.evaluation.labels import cell
     from hopstate.io.output import screen
 
     print_warning(done, screen(), "Use the best run alone.")

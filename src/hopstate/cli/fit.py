@@ -57,10 +57,7 @@ def run(argv: list[str]) -> CommandResult:
 
     options, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = options.out, options.resume
-    automatic: dict[str, Any] = {}
-    config, record = resolve_config(
-        method, parse, out=out, resume=resume, auto=not options.no_auto, automatic=automatic
-    )
+    config, record, automatic = resolve_config(method, parse, out=out, resume=resume, auto=not options.no_auto)
     if options.dry_run:
         return _dry_run(method, config, record)
     fit_options: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}
@@ -79,7 +76,7 @@ def run(argv: list[str]) -> CommandResult:
 
 def _dry_run(method: Method, config: RunConfig, record: Record | None) -> CommandResult:
     """Measure a few steps of the run that a command line describes."""
-    from hopstate.runs.dry_run import dry_run
+    from hopstate.runs.run import dry_run
     from hopstate.training.progress import duration
 
     cost = dry_run(method, config, record)
@@ -113,7 +110,7 @@ def print_result(done: Run) -> None:
     from rich.table import Table
 
     from hopstate.cli.report import print_verdicts
-    from hopstate.evaluation.labels import metric_label
+    from hopstate.evaluation.labels import cell, metric_label
     from hopstate.io.output import screen
     from hopstate.runs.report import collect, verdicts
 
@@ -143,15 +140,6 @@ def print_result(done: Run) -> None:
     console.print(f"run folder: {done.path}  ({saved_files})", soft_wrap=True)
 
 
-def cell(metric: str, value: float | None) -> str:
-    """Return a metric's cell: counts as whole numbers, shares in percent, "" for None."""
-    from hopstate.evaluation.labels import figure
-
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else figure(metric, value)
-
-
 def _result(done: Run) -> dict[str, Any]:
     """Return what result.json of a finished run holds; nothing of another."""
     return {} if done.interrupted or not done.metrics else RunFolder(done.path).result()
@@ -159,7 +147,7 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.evaluation.labels import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, cell, metric_label
 
     result, baselines = _result(done), RunFolder(done.path).baselines("val")
     metric, names = result["metric"], not_outperformed(done, "val")
@@ -183,7 +171,7 @@ def not_outperformed(done: Run, split: str = "test") -> list[str]:
 
 def print_baselines(done: Run, console: Console) -> None:
     """Print the test metric of each baseline."""
-    from hopstate.evaluation.labels import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, cell, metric_label
 
     metric = RunFolder(done.path).result()["metric"]
     baselines = {name: values[metric] for name, values in done.baselines.items() if metric in values}

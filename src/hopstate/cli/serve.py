@@ -122,7 +122,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
     try:
         import uvicorn
 
-        from hopstate.serving.engine import Limits
+        from hopstate.serving.engine import Limits, ServiceEngine
         from hopstate.serving.live import LiveRun, Replica
         from hopstate.serving.metrics import StructuredLogger
         from hopstate.serving.service import service
@@ -136,27 +136,21 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
     open_run: Callable[[], LiveRun] = partial(Replica if o.replica else LiveRun, o.run, folder=o.folder, **options)
     lines = StructuredLogger(o.log_format)
     lines.take_warnings()
-    more: dict[str, Any] = {
-        "limits": Limits(deadline=o.deadline),
-        "score_events": o.score_events == "always",
-        "source": o.source,
-        "lines": lines,
-    }
-    name = Path(os.path.abspath(o.run)).name
-    app = service(open_run, name=name, token=token, hosts=_names(o.host, o.allowed_hosts), **more)
-    app.state.engine.open()
-    app.state.engine.warm_up()
+    limits, score_events = Limits(deadline=o.deadline), o.score_events == "always"
+    engine = ServiceEngine(open_run, limits, score_events=score_events, source=o.source, lines=lines)
+    engine.open()
+    engine.warm_up()
     _make_even()
-    _warn_unknown_settings(app.state.engine.live)
+    _warn_unknown_settings(engine.live)
+    name = Path(os.path.abspath(o.run)).name
+    app = service(engine, name=name, token=token, hosts=_names(o.host, o.allowed_hosts))
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     announce = partial(print, f"serving {name} at {url} (page: /, API: /docs)", flush=True)
-    return CommandResult(
-        {"serving": name, "url": url}, announce, then=partial(_until_stopped, server, place, app.state.engine)
-    )
+    return CommandResult({"serving": name, "url": url}, announce, then=partial(_until_stopped, server, place, engine))
 
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:

@@ -27,7 +27,7 @@ def run(argv: list[str]) -> CommandResult:
     options, parse = parse_words(method, parser, argv[2:], _OWN)
     space = space_of(method, options.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
-    config, record = resolve_config(method, parse)
+    config, record, _ = resolve_config(method, parse)
     search = tune_config(
         method, config, space, trials=options.trials, out=options.out, seed=options.search_seed, record=record
     )

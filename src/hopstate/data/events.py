@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array, set_type_names
 from hopstate.data.vocabulary import TEXT, Vocabulary
-from hopstate.errors import DataError, nearest
+from hopstate.errors import DataError, listed, nearest
 from hopstate.errors import warn as give_warning
 from hopstate.io.scratch import digest_of, row_blocks
 
@@ -258,6 +259,17 @@ class EventStream:
         columns |= {} if self.labels is None else {"y": self.labels}
         columns |= {} if self.relation is None else {"edge_type": self.relation.astype(np.int64)}
         return TemporalData(**{name: torch.from_numpy(np.array(column)) for name, column in columns.items()})
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the stream as a folder, which `read_events` maps into memory.
+
+        Raises:
+            FormatError: the folder has the name of a file.
+            StorageError: it could not be written; an existing folder is untouched.
+        """
+        from hopstate.data.store import save_record
+
+        save_record(self, folder)
 
     # ---- sizes -----------------------------------------------------------------------------------------
     def __len__(self) -> int:
@@ -676,9 +688,9 @@ def renumbered(
     unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
     if len(unknown):
         name = names[numbers[unknown[0]]]
-        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
         raise DataError(
-            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
+            f"{where}: unknown {what} (known: {listed(known, 10)}): got {name!r} in row {unknown[0]}"
+            f"{nearest(name, known)}"
         )
     return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 

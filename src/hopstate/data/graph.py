@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -472,11 +473,11 @@ class Graph(StoredSplits):
         tables = {"x": "table", "edge_attr": "edge_table"}
         return replace(self, **{tables[key]: None for key in changes if key in tables} | changes)
 
-    def save(self, folder: str) -> None:
+    def save(self, folder: str | PathLike[str]) -> None:
         """Write the record as a folder of .npy arrays and one JSON, atomically; see `hopstate.data.store`."""
-        from hopstate.data.store import save_graph
+        from hopstate.data.store import save_record
 
-        save_graph(self, folder)
+        save_record(self, folder)
 
     @classmethod
     def load(cls, folder: str, *, mmap: bool = True) -> Graph:

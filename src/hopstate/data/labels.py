@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.data.events import not_none
-from hopstate.data.readers.ids import EXACT, NO_LABEL
 from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.tables import (
+    EXACT,
     IDS,
+    NO_LABEL,
     Table,
     as_frame,
     is_array,
@@ -34,7 +35,7 @@ from hopstate.data.readers.tables import (
 )
 from hopstate.data.validate import SPLITS, as_regression_targets
 from hopstate.data.vocabulary import TEXT
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, listed, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -275,8 +276,8 @@ def encode_classes(
     codes = np.full(len(labeled), -1, np.int64)
     codes[labeled] = y
     plain = classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)))
-    examples = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
-    return codes, None if plain else tuple(map(str, classes)), f"labels: {where}, {len(classes)} classes ({examples})"
+    note = f"labels: {where}, {len(classes)} classes ({listed(classes)})"
+    return codes, None if plain else tuple(map(str, classes)), note
 
 
 def check_words(values: pd.Series, where: str, place: Place) -> None:
@@ -460,7 +461,7 @@ def parse_multilabel(table: Table, column: str, unlabeled_value: str | None) -> 
     y[missing] = np.nan
     missing_text = missing_note(int(missing.sum()), len(missing))
     counts = pd.DataFrame(y, columns=names).sum().astype(int)
-    examples = ", ".join(f"{name} {counts[name]:,}" for name in names[:5]) + ", ..." * (len(names) > 5)
+    examples = listed(f"{name} {counts[name]:,}" for name in names)
     return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({examples}){missing_text}",)
 
 

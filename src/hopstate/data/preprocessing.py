@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.errors import ConfigError, DataError, nearest, warn
+from hopstate.errors import ConfigError, DataError, listed, nearest, warn
 from hopstate.io.scratch import BLOCK, row_blocks
 
 if TYPE_CHECKING:
@@ -258,8 +258,7 @@ class FeatureTable:
             if new.all():
                 start = f"{CATEGORY}{text.name}="
                 categories = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
-                listed = ", ".join(categories[:5]) + ", ..." * (len(categories) > 5)
-                message += f"; no row has a text that the run knows ({listed})"
+                message += f"; no row has a text that the run knows ({listed(categories)})"
             warn(f"{what}: {message}")
 
 
@@ -387,8 +386,7 @@ class FeatureScaler:
         return "; ".join(parts)
 
     def _named(self, places: Sequence[int]) -> str:
-        names = [str(i) if self.columns is None else self.columns[i] for i in places[:5]]
-        return ", ".join(names) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        return listed(places if self.columns is None else [self.columns[i] for i in places])
 
 
 def _statistics(

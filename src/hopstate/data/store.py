@@ -6,6 +6,7 @@ Arrays are read as memory maps, so that data larger than memory opens immediatel
 from __future__ import annotations
 
 import json
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,12 @@ _MASKS = tuple(f"mask_{name}" for name in SPLITS)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------
-def save_graph(graph: Graph, folder: str | Path) -> None:
-    """Write a graph as a folder; an earlier graph there is replaced only once the new one is whole."""
-    arrays = {f"mask_{name}": mask for name, mask in graph.masks.items()}
-    _save(graph, Path(folder), GRAPH_FILE, arrays)
-
-
-def save_events(stream: EventStream, folder: str | Path) -> None:
-    """Write a stream as a folder; see `save_graph`."""
-    _save(stream, Path(folder), EVENTS_FILE, {})
-
-
-def _save(record: Graph | EventStream, folder: Path, marker: str, arrays: dict[str, Any]) -> None:
+def save_record(record: Graph | EventStream, folder: str | PathLike[str]) -> None:
+    """Write a graph or a stream as a folder; an earlier one there is replaced only once the new one is whole."""
+    folder, marker = Path(folder), EVENTS_FILE if isinstance(record, EventStream) else GRAPH_FILE
+    if marker == EVENTS_FILE and folder.suffix:
+        raise FormatError(f"events are saved as a folder: got {folder.name!r}. Leave out the extension")
+    arrays = {f"mask_{name}": mask for name, mask in getattr(record, "masks", {}).items()}
     if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise StorageError(f"{folder} exists and holds no {_WHAT[marker]}; choose another folder")
     arrays |= {name: getattr(record, name) for name in _ARRAYS[marker]} | id_arrays(record.node_ids)
@@ -94,7 +89,7 @@ def table_facts(table: FeatureTable) -> dict[str, Any]:
 
 # ---- reading ---------------------------------------------------------------------------------------------------
 def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
-    """Return the graph of a folder that `save_graph` wrote; with mmap, arrays stay on disk until touched."""
+    """Return the graph of a folder that `Graph.save` wrote; with mmap, arrays stay on disk until touched."""
     fields, arrays = _load(Path(folder), GRAPH_FILE, mmap=mmap)
     fields["masks"] = {name: arrays.pop(f"mask_{name}") for name in SPLITS if f"mask_{name}" in arrays}
     with reading(folder, "a saved graph"):
@@ -104,7 +99,7 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
 def load_events(
     folder: str | Path, *, mmap: bool = True, num_nodes: int | None = None, from_start: bool = True
 ) -> EventStream:
-    """Return the stream of a folder that `save_events` wrote."""
+    """Return the stream of a folder that `EventStream.save` wrote."""
     fields, arrays = _load(Path(folder), EVENTS_FILE, mmap=mmap)
     if "x" not in arrays and fields["node_ids"] is None:
         check_num_nodes(fields["num_nodes"], len(arrays["src"]), str(folder), num_nodes)

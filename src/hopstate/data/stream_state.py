@@ -33,7 +33,7 @@ from hopstate.data.events import (
     in_known_types,
 )
 from hopstate.data.neighbor_store import Column, EventRelations, NeighborStore, NeighborView
-from hopstate.data.readers.ids import EXACT
+from hopstate.data.readers.tables import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError

@@ -17,6 +17,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import CATEGORY, DATE, OTHER, WARN_SCALE_RATIO, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.validate import default_names
+from hopstate.errors import listed
 from hopstate.io.output import draw_figure, format_number_ticks
 
 if TYPE_CHECKING:
@@ -114,9 +115,8 @@ def _type_facts(what: str, column: np.ndarray | None, names: Sequence[str]) -> d
     if column is None or not names:
         return {}
     counts = np.bincount(column[column >= 0], minlength=len(names))
-    order = np.argsort(-counts, kind="stable")[:MAX_TYPES]
-    listed = ", ".join(f"{names[k]} {counts[k]:,}" for k in order)
-    return {what: f"{len(names):,}: {listed}{', ...' * (len(names) > MAX_TYPES)}"}
+    order = np.argsort(-counts, kind="stable")
+    return {what: f"{len(names):,}: {listed((f'{names[k]} {counts[k]:,}' for k in order), MAX_TYPES)}"}
 
 
 def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
@@ -303,8 +303,7 @@ def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> 
         return {}
     counts = (~np.isfinite(table.values[:MAX_ROWS])).sum(0)
     named = [f"{table.columns[i]}: {counts[i]:,}" for i in np.flatnonzero(counts).tolist()]
-    more = ", ..." if len(named) > MAX_LISTED else ""
-    return {name: ", ".join(named[:MAX_LISTED]) + more} if named else {}
+    return {name: listed(named, MAX_LISTED)} if named else {}
 
 
 def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
@@ -389,9 +388,9 @@ def _label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str, suf
     if counts is None:
         parts = [f"{name}: {_target_text(values[at])}" for at, name in enumerate(_target_names(y, names)[:MAX_LISTED])]
         return facts | {f"targets{suffix}": "; ".join(parts)} if known else facts
-    listed = [f"{name}: {n:,}" for name, n in counts.head(2 * MAX_LISTED).items()]
-    listed += [f"others: {counts.iloc[2 * MAX_LISTED :].sum():,}"] * (len(counts) > 2 * MAX_LISTED)
-    return facts | {f"classes{suffix}": ", ".join(listed)} if known else facts
+    shown = [f"{name}: {n:,}" for name, n in counts.head(2 * MAX_LISTED).items()]
+    shown += [f"others: {counts.iloc[2 * MAX_LISTED :].sum():,}"] * (len(counts) > 2 * MAX_LISTED)
+    return facts | {f"classes{suffix}": ", ".join(shown)} if known else facts
 
 
 def _target_names(y: np.ndarray, names: Sequence[str] | None) -> Sequence[str]:

@@ -57,3 +57,10 @@ def figure(metric: str, mean: float, std: float | None = None) -> str:
     scale, digits = (1, 4) if is_error(metric) else (100, 2)
     deviation = "" if std is None else f" ± {scale * std:.{digits}f}"
     return f"{scale * mean:.{digits}f}{deviation}"
+
+
+def cell(metric: str, value: float | None) -> str:
+    """Return the cell of a metric: counts as whole numbers, shares in percent, "" for None."""
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else figure(metric, value)

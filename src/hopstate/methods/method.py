@@ -282,7 +282,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         automatic: settings that `auto_config` may choose, by dotted name. `--help` marks them.
         baselines: (data object, configuration, context, task) → test metrics of each baseline, by name.
         reads_edges: configuration → whether the model learns from edge features, which are then scaled and imputed.
-            None: never.
         space: default search space of `hopstate tune`, by dotted name. Empty: there is none.
         export: task → its exported program, or a text that says why it cannot be exported.
         relations: whether it reads relations of events or edges, and types of nodes. Others refuse such data.
@@ -294,7 +293,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
-    reads_edges: Callable[[RunT], bool] | None = None
+    reads_edges: Callable[[RunT], bool] = lambda config: False
     auto_config: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()
     baselines: Callable[[RecordT, RunT, Context, TaskT], Baselines] | None = None

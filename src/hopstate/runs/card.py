@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.readers.roles import READ_AS
-from hopstate.errors import CheckpointError
-from hopstate.evaluation.labels import baseline_label, figure, metric_label
+from hopstate.errors import CheckpointError, listed
+from hopstate.evaluation.labels import baseline_label, cell, metric_label
 from hopstate.io.opening import reading
 from hopstate.methods.method import Method
 from hopstate.runs.data import load_data_facts, settings_of_run
@@ -71,7 +71,7 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     """Return what is predicted: classes, labels of yes or no, or amounts with their scale in the unit of the file."""
     target = data_facts.get("target") or {"goal": "classes", "names": data_facts.get("class_names") or ()}
     names = [str(name) for name in target["names"]]
-    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    shown = listed(names, 10)
     if settings.get("task") == "link" or not names:
         return []
     if target["goal"] == "classes":
@@ -84,10 +84,9 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     centers, scales = (target.get(key) or [float("nan")] * len(targets) for key in ("center", "scale"))
     amounts = [
         f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
-        for name, center, scale in list(zip(targets, centers, scales, strict=True))[:10]
+        for name, center, scale in zip(targets, centers, scales, strict=True)
     ]
-    more = f" and {len(targets) - 10} more" if len(targets) > 10 else ""
-    return [f"target  amounts: {', '.join(amounts)}{more}; answers and errors are in the unit of the file"]
+    return [f"target  amounts: {listed(amounts, 10)}; answers and errors are in the unit of the file"]
 
 
 def _metrics(folder: RunFolder) -> list[str]:
@@ -97,27 +96,21 @@ def _metrics(folder: RunFolder) -> list[str]:
     positive = result.get("positive_class")
     rows = [["", *columns]]
     rows += [
-        [metric_label(name, positive), *(_cell(name, found.get(name)) for found in columns.values())] for name in names
+        [metric_label(name, positive), *(cell(name, found.get(name)) for found in columns.values())] for name in names
     ]
     first, *widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         f"metrics in percent (chosen on validation by {metric_label(result['metric'])}, epoch {result['best_epoch']})"
     ]
     for label, *cells in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        numbers = [text.rjust(width) for text, width in zip(cells, widths, strict=True)]
         lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
     metric = result["metric"]
     baselines = {name: found[metric] for name, found in folder.baselines().items() if metric in found}
     if baselines:
-        listed = ", ".join(f"{baseline_label(name)} {_cell(metric, value)}" for name, value in baselines.items())
+        listed = ", ".join(f"{baseline_label(name)} {cell(metric, value)}" for name, value in baselines.items())
         lines.append(f"baselines, test {metric_label(metric)}: {listed}")
     return lines
-
-
-def _cell(metric: str, value: Any) -> str:
-    if isinstance(value, int):  # a count
-        return f"{value:,}"
-    return figure(metric, value) if isinstance(value, float) else ""
 
 
 def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:

@@ -89,7 +89,7 @@ class Comparison:
     words: list[str]
     failed: list[Row] = field(default_factory=list)
     _records: dict[str, Any] = field(default_factory=dict)
-    _automatic: dict[str, dict[str, Any]] = field(default_factory=dict)  # one choice for all splits and seeds
+    _automatic: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # one choice for all splits and seeds
     _shown: set[str] = field(default_factory=set)  # notes on the data
     _test_baselines: dict[str, Any] = field(default_factory=dict)
     _with_baselines: set[int] = field(default_factory=set)  # splits whose baselines are evaluated
@@ -138,8 +138,9 @@ class Comparison:
         read = f"{method.data} {config.read!r}"
         if read not in self._records:
             self._records[read] = load_data(config.data, config.read, method.data)
-        record, automatic = self._records[read], self._automatic.setdefault(name, {})
-        config, _ = resolve_config(method, parse, record=record, automatic=automatic)
+        record = self._records[read]
+        config, _, automatic = resolve_config(method, parse, record=record, automatic=self._automatic.get(name))
+        self._automatic[name] = automatic
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
             check_same_data(folder, record)
         else:

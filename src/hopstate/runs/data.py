@@ -19,7 +19,7 @@ from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
 from hopstate.data.readers.encode import column_specs_of_run, parse_column_specs
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
-from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
+from hopstate.datasets.registry import Dataset, find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
 from hopstate.io.opening import (
     MIN_UNPACKED_BYTES,
@@ -330,7 +330,7 @@ def _is_plain(text: str, *, of_data: bool) -> bool:
     """Return whether a run folder may name this: files and folders, data in memory, and known datasets."""
     if text.startswith("memory:"):
         return True
-    if of_data and (named := find_dataset(text)) is not None and not exists(text):
+    if of_data and (named := named_dataset(text)) is not None:
         remote = named.file is not None and named.file.sha256 is not None
         return named.generated or remote or on_disk(named) == "yes"
     return not names_host(text) and not any(is_inside(text, place) for place in ("/dev", "/proc", "/sys"))
@@ -343,13 +343,17 @@ def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
     return max(1 << 20, 32 * sum(path.stat().st_size for path in {*files, *named}))
 
 
+def named_dataset(source: str) -> Dataset | None:
+    """Return the dataset that a source names; None if none has this name, or a file has it."""
+    return None if exists(source) else find_dataset(source)
+
+
 def load_data(source: str, read: Any, kind: str) -> Any:
     """Return the record of a file, folder or dataset name for a method that works on a kind of data."""
     record = load_saved(source)
     if record is not None:
         return record
-    named = find_dataset(source)
-    if named is not None and not exists(source):
+    if named_dataset(source) is not None:
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
         with byte_limit(changed.pop("max_bytes", None)):
             return load_dataset(source, **{key: value for key, value in changed.items() if key not in OF_RUN})
@@ -391,17 +395,16 @@ def resolve_config(
     out: str | Path | None = None,
     resume: bool = False,
     record: Record | None = None,
-    automatic: dict[str, Any] | None = None,
+    automatic: Mapping[str, Any] | None = None,
     auto: bool = True,
-) -> tuple[Any, Any]:
-    """Return the configuration of a run, and its data if they were loaded.
+) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Return the configuration of a run, its data if they were loaded, and the automatic settings that were chosen.
 
     Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
     otherwise from the method's defaults.
 
-    `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
-    `automatic`; if it already has some, these are used, so that several runs use the same. Without `auto` there are
-    none, unless the run begins from another (`init`).
+    `parse` maps defaults by dotted name to a configuration. `automatic` are those chosen for another run, to use the
+    same for several. Without `auto` there are none, unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -419,21 +422,18 @@ def resolve_config(
                 f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
                 f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
             )
-        return resumed, record
+        return resumed, record, {}
     from_another_run = isinstance(config, EventNodeRun) and config.init is not None
     if method.auto_config is None or not (auto or from_another_run):
-        return parse({}), record
+        return parse({}), record, {}
     record = load_data(config.data, config.read, method.data) if record is None else record
-    first = not automatic
-    chosen = automatic or dict(method.auto_config(record, config, data_metrics(config.data)))
-    if automatic is not None:
-        automatic |= chosen
+    chosen = automatic or method.auto_config(record, config, data_metrics(config.data))
     resolved = parse(chosen)
     settings = flatten(as_dict(resolved))
     text = ", ".join(f"{key}={settings[key]}" for key in sorted(chosen) if settings[key] == chosen[key])
-    if text and first:
+    if text and not automatic:
         note(resolved.loop, f"{method.name}, automatic settings: {text}")
-    return resolved, record
+    return resolved, record, chosen
 
 
 def same_data(run: RunFolder, record: Record) -> bool:
@@ -520,7 +520,7 @@ def check_same_data(run: RunFolder, record: Record) -> None:
 
 def data_metrics(source: str) -> tuple[str, ...]:
     """Return the published metric of a named dataset, else nothing."""
-    known = find_dataset(source)
+    known = named_dataset(source)
     return (known.metric,) if known is not None else ()
 
 
@@ -624,7 +624,7 @@ def inherited_graph_options(
     is_frame_data = is_frame(data)
     if not is_frame_data and not isinstance(data, (str, os.PathLike)):
         return {}
-    if not is_frame_data and find_dataset(str(data)) is not None and not exists(str(data)):
+    if not is_frame_data and named_dataset(str(data)) is not None:
         return {}
     keys = ("undirected", "duplicates", "self_loops")
     if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):

@@ -22,7 +22,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame, plain_array, write_frame
-from hopstate.data.store import load_events, save_events
+from hopstate.data.store import load_events
 from hopstate.errors import CheckpointError, ConfigError, DataError
 from hopstate.io.files import make_folder, save_array
 from hopstate.io.opening import exists
@@ -141,10 +141,8 @@ def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], keep:
         facts: dict[str, Any] = {stem: _write(table, folder, stem) for stem, table in tables.items()}
     else:
         facts = {RECORD: RECORD}
-        if isinstance(record, Graph):
-            record.save(str(folder / RECORD))
-        elif isinstance(record, EventStream):
-            save_events(record, folder / RECORD)
+        assert isinstance(record, (Graph, EventStream))
+        record.save(folder / RECORD)
     run.write_json(FACTS, facts)
     return ""
 

@@ -1,4 +1,4 @@
-"""Apply a trained run: evaluate, predict, score a stream, classify nodes."""
+"""Apply a trained run: evaluate, predict, score a stream, classify nodes, check for leaks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from hopstate.data.dates import format_time, format_times
 from hopstate.data.events import EventStream
 from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.evaluation import leak
 from hopstate.io.files import locked
 from hopstate.io.output import write_table
 from hopstate.runs.data import same_data, settings_of_run, time_zone_of_dates
@@ -36,7 +38,9 @@ from hopstate.runs.query_inputs import (
     with_index_of,
 )
 from hopstate.streaming.live import PairQueries, continue_stream, initial_state
+from hopstate.training.progress import evaluation_progress
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.events import EventTask
 from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
@@ -76,8 +80,13 @@ def evaluate(
     """
     same_events = data is not None and not cold_start
     data = plain_table(data) if is_event_stream_run(RunFolder.open(run)) else data
-    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (trainer, _):
-        return trainer.evaluate(split)
+    with (
+        load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (computation, task),
+        torch.no_grad(),
+        computation.precision(),
+        evaluation_progress(computation.loop, split),
+    ):
+        return task.evaluate(split)
 
 
 def predict(
@@ -114,7 +123,6 @@ def predict(
         ['src', 'dst', 't', 'score']
     """
     import pandas as pd
-    import torch
 
     from hopstate.training.tasks.event_node import EventNodeTask
 
@@ -130,8 +138,7 @@ def predict(
             )
         table = _predict_later(folder, new, data, device, cold_start=cold_start)
     else:
-        with load_run(run, given, read, device) as (trainer, task), torch.no_grad(), trainer.precision():
-            task.model.eval()
+        with load_run(run, given, read, device) as (computation, task), torch.no_grad(), computation.precision():
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
                 stream, whole = task.stream, data is not None and split == "all"
@@ -305,3 +312,43 @@ def node_outputs(
         times = format_times(times, past.time_unit or "", dates)
         table = pd.DataFrame({"node": queried.names, "t": times} | task.targets.columns(scores))
         return with_index_of(table, original)
+
+
+def check_leak(
+    run: str | Path,
+    *,
+    times: int = 6,
+    queries: int = 64,
+    events: int = 5000,
+    seed: int = 0,
+    device: str | None = None,
+) -> leak.LeakReport:
+    """Change, add and remove events after random times and check that no earlier score changes.
+
+    Args:
+        run: run folder of a method for event streams.
+        times: number of times to check. Default: 6.
+        queries: pairs scored at and before each time. Default: 64.
+        events: number of latest events to work on. Default: 5000.
+        seed: seed of the times and alterations. Default: 0.
+        device: where to compute. Default: the run's setting.
+
+    Returns:
+        The number of times and of compared scores.
+
+    Raises:
+        LeakError: a score depends on a later event.
+        ConfigError: the run's data have no times.
+
+    Example:
+        >>> print(hopstate.check_leak(run.path, times=2, queries=4))
+        no leak: 48 scores at 2 times did not change when the future did
+    """
+    with load_run(run, device=device) as (_, task):
+        if not isinstance(task, EventTask):
+            raise ConfigError(f"{run} is not a temporal model: its data have no times that could leak")
+        task.model.eval().double()
+        stream = task.stream.slice(max(0, len(task.stream) - events), len(task.stream))
+        return leak.check_leak(
+            task.scorer_over, stream, score=task.score_events, times=times, queries=queries, seed=seed
+        )

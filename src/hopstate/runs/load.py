@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import TYPE_FIELDS, EventStream, in_known_types, with_types_by_relation
@@ -20,7 +21,7 @@ from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
-from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.datasets.registry import load_dataset
 from hopstate.errors import (
     CheckpointError,
     ConfigError,
@@ -35,16 +36,16 @@ from hopstate.io.opening import exists, expand_home, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
-from hopstate.random import random_state_kept
+from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
     config_of_run,
-    data_metrics,
     inherited_graph_options,
     inherited_read_options,
     is_table,
     load_data,
     load_data_facts,
     load_run_data,
+    named_dataset,
     preprocess,
     preprocess_as,
     reader_kwargs,
@@ -56,18 +57,34 @@ from hopstate.runs.in_memory import parse_inputs, record_of, register
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.devices import within_weights
+from hopstate.training.config import LoopConfig
+from hopstate.training.devices import make_fabric, matmul_precision, within_weights
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.task import Task
-from hopstate.training.trainer import Trainer, seed_everything
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from hopstate.methods.method import Record
 
 PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Device, precision and other settings by which a loaded run computes."""
+
+    fabric: Fabric
+    loop: LoopConfig
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """Use the training precision for matmul and autocast inside the block."""
+        with matmul_precision(self.loop.matmul_precision), self.fabric.autocast():
+            yield
 
 
 @contextmanager
@@ -80,8 +97,8 @@ def load_run(
     evaluation: Mapping[str, Any] | None = None,
     bare: bool = False,
     same_events: bool = False,
-) -> Iterator[tuple[Trainer, Task]]:
-    """Yield the trainer and task of a finished run with its best weights, on its own or on other data.
+) -> Iterator[tuple[Computation, Task]]:
+    """Yield the task of a finished run with its best weights, and how it computes, on its own or on other data.
 
     Args:
         run: the run folder.
@@ -122,8 +139,7 @@ def load_run(
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
                 split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
-            metrics = data_metrics(config.data)
-            context = Context(run=Path(place), cache=cache_folder(), metrics=metrics, trained=facts)
+            context = Context(run=Path(place), cache=cache_folder(), trained=facts)
             loaded = _build(folder, chosen, config, record, context, saved.tensors.get("model", {}))
         yield loaded
 
@@ -186,24 +202,24 @@ def _is_table(data: Any) -> bool:
     """Return whether other data are a table, so that nodes have the user's ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
-    return find_dataset(str(data)) is None and is_table(expand_home(str(data)))
+    return is_table(expand_home(str(data)))
 
 
 def _build(
     folder: RunFolder, method: Method, config: Any, record: Any, context: Context, weights: dict[str, Any]
-) -> tuple[Trainer, Task]:
+) -> tuple[Computation, Task]:
     seed_everything(config.loop.seed)
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-        record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
+        record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
         with idle_reset():
             task = method.task(record, config, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
-    trainer = Trainer(task, config.loop, folder, method=method.name)
-    task.model = trainer.fabric.setup_module(task.model).eval()
-    return trainer, task
+    fabric = make_fabric(config.loop.device, config.loop.precision)
+    task.model = fabric.setup_module(task.model).eval()
+    return Computation(fabric, config.loop), task
 
 
 # ---- the state of a run ----------------------------------------------------------------------------------------
@@ -233,11 +249,9 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
 @contextmanager
 def temporal_task(run: str | Path, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
     """Yield the folder and the task of a temporal run, without its data, ready to follow a state."""
-    import torch
-
     folder = RunFolder.open(run)
     require_event_stream_run(folder)
-    with load_run(run, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(run, device=device, bare=True) as (computation, task), torch.no_grad(), computation.precision():
         assert isinstance(task, LiveTask)
         yield folder, task
 
@@ -256,7 +270,7 @@ def load_state(
 
 def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
     """Return the stream state after the run's data."""
-    from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
+    from hopstate.data.stream_checkpoint import load_stream_state
 
     record = _load_run_events(folder)
     if not same_data(folder, record):
@@ -266,11 +280,9 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
             HopstateWarning,
             stacklevel=3,
         )
-    elif holds_stream_state(folder.path / PAST):
-        try:
+    else:
+        with suppress(CheckpointError, MissingFileError):  # none, corrupt or of older weights: compute it
             return load_stream_state(folder.path / PAST, model=fingerprint(task))
-        except (CheckpointError, MissingFileError):  # corrupt or of older weights: recompute
-            pass
     return state_after_stream(task, preprocess_for_run(folder, record))
 
 
@@ -324,7 +336,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     if read.get("features") is not None and not features:
         raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.features out")
     method, settings = settings_of_run(folder)
-    if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
+    if isinstance(data, str) and named_dataset(data) is not None:
         return load_dataset(data, **dict(read))
     facts, run_read = load_data_facts(folder), settings["read"]
     config = config_of_run(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 
 from hopstate.data.dates import format_times
 from hopstate.data.events import not_none
@@ -704,11 +705,9 @@ class GraphSession:
 @contextmanager
 def graph_session(run: str | Path, device: str | None) -> Iterator[GraphSession]:
     """Yield a run of links of a graph opened for queries."""
-    import torch
-
     folder = RunFolder.open(run)
     read = settings_of_run(folder)[1].get("read") or {}
-    with load_run(run, device=device) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(run, device=device) as (computation, task), torch.no_grad(), computation.precision():
         assert isinstance(task, StaticLinkTask)
         yield GraphSession(task, columns_of(read), typed=bool(load_data_facts(folder).get("relation_names")))
 
@@ -739,7 +738,7 @@ def calibration_of(opened: QuerySession) -> IsotonicCurve:
 
 
 def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
-    with load_run(opened.folder.path) as (trainer, task), trainer.precision():
+    with load_run(opened.folder.path) as (computation, task), computation.precision():
         assert isinstance(task, LinkTask)
         curve = task.calibration_curve()
     if curve is None:

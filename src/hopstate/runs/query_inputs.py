@@ -14,7 +14,6 @@ import numpy as np
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
 from hopstate.data.events import renumbered
 from hopstate.data.readers.encode import category_texts
-from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -23,7 +22,7 @@ from hopstate.data.readers.roles import (
     find_role_column,
     is_unnamed,
 )
-from hopstate.data.readers.tables import Table, is_frame, read_table
+from hopstate.data.readers.tables import Table, is_frame, read_table, to_integer_ids
 from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary

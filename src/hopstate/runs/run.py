@@ -1,4 +1,4 @@
-"""Train a method (`fit`) and open its run folder (`load`)."""
+"""Train a method (`fit`), measure what that would cost (`dry_run`) and open a run folder (`load`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -49,7 +50,7 @@ from hopstate.runs.load import register_data, save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import rank, save_calibration, score
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric
+from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, peak_memory_mb
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, baselines_of, flatten
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "dry_run",
     "evaluate",
     "fit",
     "fit_config",
@@ -195,8 +197,7 @@ def fit(
     if in_memory and not resume:
         with idle_reset():
             record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
-    automatic: dict[str, Any] = {}
-    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, automatic=automatic)
+    built, record, automatic = resolve_config(chosen, parse, out=out, resume=resume, record=record)
     if in_memory and resume:
         record = record_of(chosen.data, data, inputs.tables, reader_kwargs(built.read))
     save = partial(save_inputs, tables=inputs.tables, keep=keep_data) if in_memory else None
@@ -259,9 +260,7 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, scalers = preprocess(
-            record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
-        )
+        ready, scalers = preprocess(record, config, context, edges=method.reads_edges(config))
         for text in (
             *reading_notes(ready),
             *relation_notes(ready, config),
@@ -296,6 +295,45 @@ def fit_config(
                 save_calibration(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, baselines, in_memory)
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a run would cost.
+
+    Args:
+        parameters: trainable numbers of the model.
+        steps: optimizer steps of an epoch; 0 for a method that is not trained by steps.
+        epochs: the most epochs that the run would train.
+        seconds: of an epoch's steps, validation excluded; None for a method that is not trained by steps.
+        memory_mb: largest resident memory of this process so far, data included, in 10^6 bytes; None if the system
+            does not report it.
+        device: that was measured.
+        device_memory_mb: largest memory that torch allocated on a GPU, in 10^6 bytes; None on a CPU.
+    """
+
+    parameters: int
+    steps: int
+    epochs: int
+    seconds: float | None
+    memory_mb: float | None
+    device: str
+    device_memory_mb: float | None
+
+
+def dry_run(method: Method, config: RunConfig, record: Record | None = None) -> DryRun:
+    """Prepare data and model as `fit` does, measure a few training steps, and leave nothing."""
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    with random_state_kept(config.loop.seed), TemporaryDirectory(prefix="hopstate-") as folder:
+        context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data))
+        ready, _ = preprocess(record, config, context, edges=method.reads_edges(config))
+        task = method.task(ready, config, context)
+        trainer = Trainer(task, config.loop, RunFolder(folder), method=method.name)
+        seconds, steps = trainer.measured_epoch()
+        device = trainer.fabric.device
+        on_gpu = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
+        size = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
+        return DryRun(size, steps, config.loop.epochs, seconds, peak_memory_mb(), str(device), on_gpu)
 
 
 def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:

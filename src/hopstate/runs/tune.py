@@ -122,7 +122,7 @@ def tune(
     record = None
     if inputs.record is not None or inputs.tables:
         record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
-    built, record = resolve_config(chosen, parse, record=record)
+    built, record, _ = resolve_config(chosen, parse, record=record)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 
@@ -189,7 +189,7 @@ def _search(
     search: dict[str, Any], method: Method, config: RunConfig, space: Space, trials: int, folder: Path, record: Record
 ) -> Search:
     rows = search["trials"]
-    shorten: set[str] = set()  # notes on the data
+    reported_notes = set[str]()
     while len(rows) < trials or "seconds" not in rows[-1]:
         if not rows or "seconds" in rows[-1]:
             params = _draw(rows, space, search["seed"], method, config)
@@ -199,7 +199,7 @@ def _search(
             write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
         start = time.perf_counter()
         trial = folder / f"trial-{len(rows) - 1:04d}"
-        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, shorten)
+        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, reported_notes)
         if result is None:
             return _found(rows, folder, interrupted=True)
         rows[-1] |= result | {"seconds": round(time.perf_counter() - start, 3)}

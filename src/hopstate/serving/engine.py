@@ -110,14 +110,15 @@ class ServiceEngine:
     def __init__(
         self,
         open_run: Callable[[], LiveRun],
-        limits: Limits,
+        limits: Limits | None = None,
         *,
         score_events: bool = True,
         source: str | None = None,
         lines: StructuredLogger | None = None,
     ) -> None:
         self.source, self.lines = source, lines or StructuredLogger()
-        self.open_run, self.limits, self.score_events, self.metrics = open_run, limits, score_events, ServiceMetrics()
+        self.open_run, self.limits, self.score_events = open_run, limits or Limits(), score_events
+        self.metrics = ServiceMetrics()
         self._queue, self._disk = WorkQueue("live run"), ThreadPoolExecutor(1, "log")
         self._run_lock = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[Delivery] = asyncio.Queue()

@@ -26,14 +26,14 @@ from hopstate.data.events import ADD, EventStream, with_types_by_relation
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import parse_column_specs
 from hopstate.data.readers.event_tables import FEATURE, KINDS
-from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.tables import EXACT
 from hopstate.data.readers.text import role_name
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
-from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings, nearest
+from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, listed, muted_warnings, nearest
 from hopstate.runs.data import (
     apply_scalers,
     config_of_run,
@@ -171,12 +171,6 @@ def unique_ids(ids: np.ndarray) -> tuple[np.ndarray, Vocabulary | None]:
     names, rows = np.unique(ids, return_inverse=True)
     is_rows = names.dtype.kind == "i" and np.array_equal(names, np.arange(len(names)))
     return rows, None if is_rows else Vocabulary(names)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names of fields for a message, the first few of many."""
-    quoted = [repr(name[:40]) for name in names[:5]]
-    return ", ".join(quoted) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def read_ids(given: list[Any], end: str, places: Sequence[int], text: bool) -> list[Any]:
@@ -450,9 +444,10 @@ class EventParser:
         if strict and known.unread:
             typed = [self._relation] if self._relation else []
             read = ", ".join([known.src, known.dst, known.t, *typed, *self._kinds[:1], ID, *known.features])
+            unread = listed(repr(name[:40]) for name in known.unread)
             raise DataError(
-                f"event {k} has fields that this run does not read: {listed(known.unread)}; it reads {read}. Leave "
-                "the others out (or serve with --unknown-fields ignore)"
+                f"event {k} has fields that this run does not read: {unread}; it reads {read}. Leave the others out "
+                "(or serve with --unknown-fields ignore)"
             )
         return known
 

@@ -151,7 +151,7 @@ class LiveRun:
             self._resources.callback(sink.close)
         try:
             self._resources.enter_context(locked(self.folder, "a live run"))
-            trainer, task = self._resources.enter_context(load_run(run, device=device, bare=True))
+            computation, task = self._resources.enter_context(load_run(run, device=device, bare=True))
             if not isinstance(task, LinkTask):
                 raise ConfigError(
                     f"{self.run.path} is a run of {settings_of_run(self.run)[0].name}, which scores no pairs; "
@@ -160,7 +160,7 @@ class LiveRun:
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
             task.model.eval().requires_grad_(False)
-            self._resources.enter_context(trainer.precision())
+            self._resources.enter_context(computation.precision())
             self.log = self._log_at(log)
             self._resources.callback(self.log.close)
             self.method_name = settings_of_run(self.run)[0].name

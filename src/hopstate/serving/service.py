@@ -30,10 +30,9 @@ from hopstate.data.vocabulary import LONGEST
 from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
 from hopstate.io.opening import parse_json
 from hopstate.runs.queries import pair_probabilities, rank_session
-from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine, rank_kind
+from hopstate.serving.engine import BusyServiceError, ServiceEngine, rank_kind
 from hopstate.serving.event_parser import is_id
-from hopstate.serving.live import LiveRun, ReplicaError
-from hopstate.serving.metrics import StructuredLogger
+from hopstate.serving.live import ReplicaError
 from hopstate.serving.request_guard import RequestGuard
 from hopstate.serving.work_queue import OverloadError
 
@@ -229,19 +228,9 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def service(
-    open_run: Callable[[], LiveRun],
-    *,
-    name: str,
-    token: str | None = None,
-    hosts: Collection[str] | None = None,
-    limits: Limits | None = None,
-    score_events: bool = True,
-    source: str | None = None,
-    lines: StructuredLogger | None = None,
+    engine: ServiceEngine, *, name: str, token: str | None = None, hosts: Collection[str] | None = None
 ) -> FastAPI:
-    """Return the service of a run; its model is `/v2/models/NAME`. See `ServiceEngine` and `RequestGuard`."""
-    limits = limits or Limits()
-    engine = ServiceEngine(open_run, limits, score_events=score_events, source=source, lines=lines)
+    """Return the service of a run; its model is `/v2/models/NAME`. See `RequestGuard` for token and hosts."""
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData, TemporalData
 
 import hopstate
 from hopstate.data.events import EventStream
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError
 from made_events import LOOP, RANDOM
 
@@ -55,11 +55,11 @@ def test_each_node_type_has_its_own_columns(files: tuple[Path, Path]) -> None:
 
 def test_stores_keep_tables_of_nodes(files: tuple[Path, Path], tmp_path: Path) -> None:
     stream = read(files)
-    write_events(stream, tmp_path / "store")
+    stream.save(tmp_path / "store")
     stored = read_events(tmp_path / "store")
     assert stored.content_hash == stream.content_hash != stream.with_(x=stream.x).content_hash
     assert stored.table.columns == stream.table.columns
-    write_events(read_events(files[0], relation_column="what"), tmp_path / "plain")
+    read_events(files[0], relation_column="what").save(tmp_path / "plain")
     again = read_events(tmp_path / "plain", features=files[1], missing="mean")
     assert np.array_equal(again.src, stream.src)
     assert np.array_equal(again.x, stream.x)

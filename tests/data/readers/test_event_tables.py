@@ -9,7 +9,7 @@ import pytest
 
 import hopstate
 from hopstate.data.events import EventStream
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.summary import summarize
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.methods.method import Context
@@ -138,7 +138,7 @@ def test_labels_in_text_are_classes_with_names(tmp_path):
     np.testing.assert_array_equal(stream.labels, frame["label"] == "fraud")
     assert any("0 = ok" in note and "1 = fraud" in note for note in stream.notes)
     assert "ok: " in summarize(stream).facts["classes"]
-    write_events(stream, tmp_path / "folder")
+    stream.save(tmp_path / "folder")
     loaded = read_events(tmp_path / "folder")
     assert loaded.class_names == stream.class_names
     np.testing.assert_array_equal(loaded.labels, stream.labels)
@@ -223,7 +223,7 @@ def test_missing_event_features_are_imputed_and_marked_on_request(tmp_path):
     assert np.flatnonzero(stream.edge_attr[:, 1]).tolist() == [3, 290]
     assert kept["edge_attr"]["fill"] == [np.nanmedian(feature[: kept["edge_attr"]["rows"]])]
     loaded = read_events(path, missing="mean")
-    write_events(loaded, tmp_path / "folder")
+    loaded.save(tmp_path / "folder")
     assert np.isnan(read_events(tmp_path / "folder").edge_table.values[3, 0])
     assert read_events(tmp_path / "folder").content_hash == loaded.content_hash
 

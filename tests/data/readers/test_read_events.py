@@ -11,8 +11,8 @@ from torch_geometric.data import TemporalData
 
 from hopstate.data.events import EventStream
 from hopstate.data.prepare import prepare
-from hopstate.data.readers.read_events import read_events, write_events
-from hopstate.data.store import load_events, save_events
+from hopstate.data.readers.read_events import read_events
+from hopstate.data.store import load_events
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import (
     ConfigError,
@@ -177,24 +177,24 @@ def test_temporal_data_round_trip():
 @pytest.mark.parametrize("ids", [None, Vocabulary(np.array([7, 3, 9])), Vocabulary(np.array(["b", "a", "x"]))])
 def test_a_folder_round_trip(tmp_path, ids):
     stream = full_stream(node_ids=ids, num_nodes=3 if ids is not None else 5)
-    write_events(stream, tmp_path / "made")
+    stream.save(tmp_path / "made")
     assert_same(read_events(tmp_path / "made"), stream)
 
 
 def test_a_memory_mapped_folder_round_trip(tmp_path):
     stream = full_stream(x=np.ones((3, 2), np.float32), node_ids=Vocabulary(np.array(["b", "a", "x"])))
-    write_events(stream, tmp_path / "made")
+    stream.save(tmp_path / "made")
     mapped = read_events(tmp_path / "made")
     assert_same(mapped, stream)
     assert isinstance(mapped.src, np.memmap)
     assert isinstance(mapped.slice(1, 3).t.base, np.memmap)
-    save_events(stream.slice(1, 3), tmp_path / "made")  # replaces the earlier one
+    stream.slice(1, 3).save(tmp_path / "made")  # replaces the earlier one
     part = load_events(tmp_path / "made", mmap=False)
     assert (len(part), part.first_id) == (2, 1)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("mine")
     with pytest.raises(StorageError):
-        save_events(stream, tmp_path / "other")
+        stream.save(tmp_path / "other")
     assert (tmp_path / "other/file").read_text() == "mine"
     (tmp_path / "made/t.npy").write_bytes((tmp_path / "made/t.npy").read_bytes()[:-4])
     with pytest.raises(FormatError):
@@ -249,7 +249,7 @@ def test_errors_of_a_table_are_named(tmp_path, text, named):
 
 def test_options_apply_to_every_source_or_are_rejected(tmp_path):
     stream = full_stream()
-    write_events(stream, tmp_path / "folder")
+    stream.save(tmp_path / "folder")
     jodie = tmp_path / "jodie.csv"
     jodie.write_text("user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n0,0,1,0,0.5\n")
     for source in (tmp_path / "folder", stream, jodie):
@@ -283,7 +283,7 @@ def test_sources_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(ConfigError, match="jodie"):
         read_events(write(tmp_path, CSV), format="jodi")
     with pytest.raises(FormatError, match="folder"):
-        write_events(full_stream(), tmp_path / "a.csv")
+        full_stream().save(tmp_path / "a.csv")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and nothing")
     with pytest.raises(FormatError):
         read_events(tmp_path / "cut.parquet")
@@ -306,7 +306,7 @@ def test_unused_numeric_columns_have_a_note(tmp_path):
 
 def test_options_that_do_not_apply_to_a_table_are_rejected(tmp_path):
     path = write(tmp_path, "src,dst,t\n0,1,1\n1,0,2\n")
-    write_events(full_stream(), tmp_path / "made")
+    full_stream().save(tmp_path / "made")
     for source in (path, pd.read_csv(path)):
         with pytest.raises(ConfigError, match="time_colum"):
             read_events(source, time_colum="t")

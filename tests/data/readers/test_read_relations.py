@@ -12,7 +12,7 @@ from torch_geometric.data import HeteroData, TemporalData
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.preprocessing import FeatureScaler
-from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
 from hopstate.data.stream_state import StreamState
@@ -59,7 +59,7 @@ def test_numbers_of_relations_are_sorted_by_value() -> None:
 
 def test_written_relations_are_read_again_or_ignored(tmp_path) -> None:
     stream, name = read_events(table(), **TYPED), "folder"
-    write_events(stream, tmp_path / name)
+    stream.save(tmp_path / name)
     again = read_events(tmp_path / name)
     assert again.content_hash == stream.content_hash
     plain = read_events(tmp_path / name, relation_column="none", node_type_column="none")

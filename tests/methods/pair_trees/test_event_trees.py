@@ -12,7 +12,7 @@ from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream, canonical_tie_order
 from hopstate.errors import ConfigError
 from hopstate.methods.pair_trees.event_method import LabelHistory, label_names
-from hopstate.runs.leak import check_leak
+from hopstate.runs.inference import check_leak
 from hopstate.runs.run import Run, evaluate, fit, score_stream
 
 NAMES = ("idle", "busy", "gone")

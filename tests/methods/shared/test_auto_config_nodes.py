@@ -65,7 +65,7 @@ def test_given_settings_win_in_every_notation(tmp_path):
     yaml.write_text("model:\n  dim: 9\n")
     method = get_method("sage")
     words = ["--data=memory:toy", f"--config={yaml}", "--loop.epochs=3"]
-    config, _ = resolve_config(method, parse_words(method, parser_of(method), words)[1], record=graph)
+    config, *_ = resolve_config(method, parse_words(method, parser_of(method), words)[1], record=graph)
     assert (config.model.dim, config.loop.epochs, config.model.num_layers) == (9, 3, free["model.num_layers"])
 
 
@@ -255,14 +255,12 @@ def test_a_run_below_a_baseline_is_named():
 
 
 def test_averaged_runs_have_the_same_settings():
-    method, kept = get_method("gcn"), {}
+    method = get_method("gcn")
     graphs = blocks(homophily=0.95), blocks(homophily=0.3)
     words = ["--data=memory:toy", "--loop.progress=false"]
-    found = [
-        resolve_config(method, parse_words(method, parser_of(method), words)[1], record=g, automatic=kept)[0]
-        for g in graphs
-    ]
-    assert found[0] == found[1]
+    parse = parse_words(method, parser_of(method), words)[1]
+    first, _, automatic = resolve_config(method, parse, record=graphs[0])
+    assert resolve_config(method, parse, record=graphs[1], automatic=automatic)[0] == first
     assert settled("gcn", graphs[0]) != settled("gcn", graphs[1])
 
 

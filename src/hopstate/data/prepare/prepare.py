@@ -40,11 +40,10 @@ from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions
-from hopstate.data.readers.ids import EXACT, INTEGER, LEADING_ZEROS, MISSING, NO_LABEL
 from hopstate.data.readers.node_tables import NodeTables, PlacedNodes
 from hopstate.data.readers.relations import MAX_RELATIONS, check_num_types, names_of_types
 from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
-from hopstate.data.readers.tables import stem_of
+from hopstate.data.readers.tables import EXACT, INTEGER, LEADING_ZEROS, MISSING, NO_LABEL, stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, read_meta, table_arrays, table_facts
 from hopstate.data.vocabulary import as_texts

@@ -24,10 +24,18 @@ from hopstate.data.labels import is_unlabeled, split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
-from hopstate.data.readers.ids import INTEGER, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
-from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
+from hopstate.data.readers.tables import (
+    INTEGER,
+    Table,
+    as_text,
+    ids_of,
+    is_numeric,
+    read_batches,
+    table_of_arrow,
+    table_of_text,
+)
 from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
@@ -190,7 +198,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
     if chosen["node_type_column"] is not None:
-        raise ConfigError("prepare takes no node_type_column. Read the table in memory, and write it with write_events")
+        raise ConfigError("prepare takes no node_type_column. Read the table in memory, and save it (EventStream.save)")
     roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
     form = read.get("time_format") or ""
     if clock := () if form else join_date_and_clock(table, roles.time)[1]:
@@ -198,7 +206,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     if roles.kind is not None:
         raise DataError(
             f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
-            "out with --read.kind_column '', or read the file with read_events and write it with write_events"
+            "out with --read.kind_column '', or read the file with read_events and save it (EventStream.save)"
         )
     dated = bool(form) or holds_dates(table, roles.time)
     when = table.frame[roles.time]

@@ -17,7 +17,6 @@ from hopstate.data.readers.encode import (
     encode_features,
     parse_column_specs,
 )
-from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
 from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, is_folder
 from hopstate.data.readers.notes import date_hint, time_notes, uninformative_columns
 from hopstate.data.readers.relations import node_types_of, relations_of
@@ -36,7 +35,15 @@ from hopstate.data.readers.roles import (
     node_type_columns,
     roles_note,
 )
-from hopstate.data.readers.tables import Table, is_numeric, read_table, stem_of
+from hopstate.data.readers.tables import (
+    Table,
+    check_not_negative,
+    ids_of,
+    is_numeric,
+    read_table,
+    stem_of,
+    to_common_type,
+)
 from hopstate.data.readers.text import role_name
 from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
 from hopstate.errors import ConfigError, DataError, warn

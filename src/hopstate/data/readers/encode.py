@@ -15,11 +15,10 @@ import numpy as np
 
 from hopstate.data.dates import DATE_RANGE, UNITS
 from hopstate.data.preprocessing import DATE, MAX_CATEGORIES, OTHER, FeatureTable, TextColumn, text_of
-from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import check_dates, check_numbers, date_forms, parse_formatted_numbers
-from hopstate.data.readers.tables import Table, is_numeric
+from hopstate.data.readers.tables import NO_LABEL, Table, is_numeric
 from hopstate.data.readers.times import times_of
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, listed, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +221,7 @@ def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
         note = f"column {column.name!r} holds {len(rows):,} different texts in {num_filled:,} rows; it is not used"
         return f"{note} (--read.columns '[{hint}]' takes it)"
     order = sorted((one for one in words if one), key=lambda one: (-rows[one], one))
-    shown = ", ".join(repr(one) for one in order[:3]) + (", ..." if len(order) > 3 else "")
+    shown = listed(map(repr, order), 3)
     note = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
     empty = len(column.codes) - num_filled
     note += f", {empty:,} rows without one" if empty else ""

@@ -18,7 +18,6 @@ from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features, parse_column_specs
-from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
 from hopstate.data.readers.local import are_formatted_numbers
 from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, with_node_tables
 from hopstate.data.readers.relations import node_types_of, relations_of
@@ -39,7 +38,17 @@ from hopstate.data.readers.roles import (
     node_type_columns,
     roles_note,
 )
-from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
+from hopstate.data.readers.tables import (
+    SEPARATORS,
+    Table,
+    check_not_negative,
+    ids_of,
+    is_numeric,
+    read_table,
+    stem_of,
+    to_common_type,
+    to_integer_ids,
+)
 from hopstate.data.readers.text import role_name
 from hopstate.data.readers.times import describe_times, join_date_and_clock, parse_time_column
 from hopstate.data.vocabulary import Vocabulary

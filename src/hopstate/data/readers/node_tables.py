@@ -14,7 +14,6 @@ from hopstate.data.events import EventStream, not_none
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features
-from hopstate.data.readers.ids import to_common_type
 from hopstate.data.readers.notes import isolated_nodes_note
 from hopstate.data.readers.relations import check_num_types
 from hopstate.data.readers.tables import (
@@ -28,6 +27,7 @@ from hopstate.data.readers.tables import (
     read_table,
     rows_are_nodes,
     stem_of,
+    to_common_type,
 )
 from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import Vocabulary, as_texts

@@ -1,4 +1,4 @@
-"""`read_events`: any supported file, folder or object to an `EventStream`; `write_events`: to a folder."""
+"""`read_events`: any supported file, folder or object to an `EventStream`."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ EVENT_FORMATS = {
     "snap": "text without a header: source target time, as in SNAP's temporal networks",
     "dyglib": "ml_X.csv with ml_X.npy and ml_X_node.npy, or the folder that holds them",
     "jodie": "CSV with the header user_id,item_id,timestamp,state_label,comma_separated_list_of_features",
-    "folder": "folder that write_events wrote; stays memory-mapped",
+    "folder": "folder that EventStream.save wrote; stays memory-mapped",
     "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
     "tgb-zip": "TGB's archive of a link dataset, such as tgbl-wiki-v2.zip; the pickled negatives in it are not read",
 }
@@ -386,17 +386,3 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         fields["relation"] = np.asarray(full["edge_type"]).reshape(-1)
     fields["node_type"] = getattr(dataset, "node_type", None)  # of thgl- data
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
-
-
-def write_events(stream: EventStream, folder: str | Path) -> None:
-    """Write a stream as a folder, which `read_events` maps into memory.
-
-    Raises:
-        FormatError: the folder has the name of a file.
-        StorageError: it could not be written; an existing folder is untouched.
-    """
-    from hopstate.data.store import save_events
-
-    if Path(folder).suffix:
-        raise FormatError(f"events are written as a folder: got {Path(folder).name!r}. Leave out the extension")
-    save_events(stream, folder)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
-from hopstate.errors import ConfigError, DataError, FormatError
+from hopstate.errors import ConfigError, DataError, FormatError, listed
 from hopstate.io.opening import ZIP, BoundedFile, open_bounded, open_regular, zip_members
 
 SPACES = r"\s+"  # the separator that is any white space
@@ -383,10 +383,9 @@ def check_archive(path: Path) -> None:
         )
     tables = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt", ".parquet"))]
     if len(names) > 1 and tables:
-        listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        raise FormatError(f"{path} is a zip of {len(names)} files ({listed}); unzip it and give one of them")
+        raise FormatError(f"{path} is a zip of {len(names)} files ({listed(names)}); unzip it and give one of them")
     if path.suffix.lower() == ".zip" and names and not any(name.endswith(".npy") for name in names):
-        raise FormatError(f"{path} is a zip of {', '.join(names[:5])}; unzip it and give the file itself")
+        raise FormatError(f"{path} is a zip of {listed(names)}; unzip it and give the file itself")
 
 
 def _check_other_formats(path: Path, lines: Sequence[str]) -> None:

@@ -21,9 +21,8 @@ from hopstate.data.dates import (
     plain_dates,
     zone_of,
 )
-from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.local import date_forms
-from hopstate.data.readers.tables import Table
+from hopstate.data.readers.tables import EXACT, MISSING, Table
 from hopstate.errors import ConfigError, DataError, FormatError, warn
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +38,7 @@ from hopstate.methods.shared.link import (
     auto_negatives,
     used_features,
 )
-from hopstate.methods.shared.memory import MemoryInputs, MemoryLinkRun, MemoryNodeRun, memory_task
+from hopstate.methods.shared.memory import MemoryLinkRun, MemoryNodeRun, memory_source, memory_task
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, StateQuery, Tensors, logit_port, rows_port
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.config import LoopConfig, OptimConfig
@@ -169,15 +170,15 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     split, init = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     targets = event_targets(stream, split, config, context)
     model = _network(stream, config, init, decoder="node", num_outputs=targets.width)
-    memory = MemoryInputs.of(stream, config, init, model)
+    objective = partial(LabelObjective, stream, y=targets.y, target=targets.target)
+    source, clock = memory_source(stream, config, init, model, objective, config.batch_size)
     frozen = load_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
-    objective = LabelObjective(stream, memory.split, memory.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
-        memory.windows(objective, config.batch_size),
+        source,
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,
-        clock=memory.clock,
+        clock=clock,
         frozen=frozen,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.validate import default_names
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError, HopstateWarning, listed
 from hopstate.training.tasks.target import Target, target_from_record
 
 MAX_NAMES = 10  # names in a message
@@ -81,8 +81,8 @@ def align_classes(
     if require_known and (aligned >= target.width).any() and not ((aligned >= 0) & (aligned < target.width)).any():
         raise _no_common_label(what, [class_names[c] for c in np.unique(y[y >= 0])], target)
     if others:
-        counts = [(name, int((aligned == number_of[name]).sum())) for name in others]
-        _warn(f"{what} has classes that the run does not know: {_list_counts(counts)}; these rows count as wrong")
+        counts = listed((f"{name!r} ({(aligned == number_of[name]).sum():,} rows)" for name in others), MAX_NAMES)
+        _warn(f"{what} has classes that the run does not know: {counts}; these rows count as wrong")
     return aligned
 
 
@@ -111,32 +111,22 @@ def _match_columns(
         raise _no_common_label(what, names, target)
     if absent:
         means = "rows with a label have 0 there" if absent_is_zero else "it is unknown in every row"
-        _warn(f"{what} has no {kind} {_list_names(absent)}, which the run has; {means}")
+        _warn(f"{what} has no {kind} {listed(map(repr, absent), MAX_NAMES)}, which the run has; {means}")
     labeled = ~np.isnan(y)
     present = labeled & (y != 0) if absent_is_zero else labeled
-    new = [(name, int(present[:, at].sum())) for name, at in position.items() if name not in target.names]
+    new = [f"{name!r} ({present[:, at].sum():,} rows)" for name, at in position.items() if name not in target.names]
     if new:
-        _warn(f"{what} has {kind}s that the run does not know, which are ignored: {_list_counts(new)}")
+        _warn(f"{what} has {kind}s that the run does not know, which are ignored: {listed(new, MAX_NAMES)}")
     filled = np.where(labeled.any(1) & absent_is_zero, 0, np.nan).astype(y.dtype)[:, None]
     return np.hstack([y, filled])[:, [position.get(name, -1) for name in target.names]]
 
 
 def _no_common_label(what: str, names: Sequence[str], target: Target) -> DataError:
+    theirs, own = (listed(map(repr, labels), MAX_NAMES) for labels in (names, target.names))
     return DataError(
-        f"{what} has the labels {_list_names(names)}, the run has {_list_names(target.names)}: no name is in both; "
-        "write them as the run's own file did (names, letters, the sign between several in a cell), or give no labels"
+        f"{what} has the labels {theirs}, the run has {own}: no name is in both; write them as the run's own file did "
+        "(names, letters, the sign between several in a cell), or give no labels"
     )
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:MAX_NAMES])) + (
-        f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    )
-
-
-def _list_counts(items: Sequence[tuple[str, int]]) -> str:
-    counts = ", ".join(f"{name!r} ({n:,} rows)" for name, n in items[:MAX_NAMES])
-    return counts + (f" and {len(items) - MAX_NAMES} more" if len(items) > MAX_NAMES else "")
 
 
 def _warn(text: str) -> None:

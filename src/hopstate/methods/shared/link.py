@@ -339,6 +339,8 @@ def evaluation_negatives(
 
     If a split is subsampled, a note reports the numbers of events, and data.json records them.
     """
+    if not len(stream):  # of a model that continues from a state
+        return {}
     evaluation, folder = config.evaluation, context.run / "negatives"
     wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
 
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
@@ -79,82 +82,57 @@ class MemoryNodeRun(EventNodeRun, MemorySettings):
         MemorySettings.__post_init__(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryInputs:
-    """A memory model and its event queries over a stream.
+def memory_source(
+    stream: EventStream,
+    config: MemoryLinkRun | MemoryNodeRun,
+    context: Context,
+    model: MemoryModel,
+    objective: Callable[[EventSplit, ActiveEvents], Objective[DrawnT]],
+    tie_batch_size: int,
+) -> tuple[MemoryWindows[DrawnT], Clock]:
+    """Return the training windows of a memory model, and its time normalization. Training sees training events only.
+
+    Fits the feature scale of a pair-history head.
 
     Args:
+        stream, config, context: as in `Method.build`.
         model: the model.
-        stream: the data.
-        settings: how events update the memory.
-        split, clock: split and time normalization of the run.
-        inputs: stream → queries over all of its events.
-        train_inputs: queries over the training events only.
+        objective: (split, queries over the training events) → queries and loss of a batch.
+        tie_batch_size: as in `MemoryWindows`.
     """
+    split = config.split.of(stream)
+    clock = clock_of(stream, split, config.time_scale, context)
+    head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    model: MemoryModel
-    stream: EventStream
-    settings: MemorySettings
-    split: EventSplit
-    clock: Clock
-    inputs: Callable[[EventStream], ActiveEvents]
-    train_inputs: ActiveEvents
-
-    @classmethod
-    def of(
-        cls, stream: EventStream, config: MemoryLinkRun | MemoryNodeRun, context: Context, model: MemoryModel
-    ) -> MemoryInputs:
-        """Create the event queries of a model, and fit the feature scale of a pair-history head."""
-        split = config.split.of(stream)
-        clock = clock_of(stream, split, config.time_scale, context)
-        head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
+    def inputs(events: EventStream, rows: np.ndarray | None = None) -> ActiveEvents:
+        store = NeighborStore.from_stream(events, rows)
+        features = None if head is None else pair_features(store, events, clock)
         count = config.num_neighbors
+        return ActiveEvents(model, events, store, num_neighbors=count, clock=clock, pair_features=features)
 
-        def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
-            store = NeighborStore.from_stream(events) if store is None else store
-            features = None if head is None else pair_features(store, events, clock)
-            return ActiveEvents(model, events, store, num_neighbors=count, clock=clock, pair_features=features)
-
-        train_inputs = inputs(stream, NeighborStore.from_stream(stream, split.train))
-        if head is not None and train_inputs.pair_features is not None and context.trained is None:
-            fit_feature_scale(head, train_inputs.pair_features, stream, split, config.loop.seed)
-        return cls(
-            model=model,
-            stream=stream,
-            settings=config,
-            split=split,
-            clock=clock,
-            inputs=inputs,
-            train_inputs=train_inputs,
-        )
-
-    def windows(self, objective: Objective[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
-        """Return the truncated-backpropagation windows of training; tie_batch_size is as in `MemoryWindows`."""
-        return MemoryWindows(
-            self.model,
-            self.stream,
-            self.split,
-            objective=objective,
-            train_inputs=self.train_inputs,
-            inputs=self.inputs,
-            batch_size=self.settings.batch_size,
-            tie_batch_size=tie_batch_size,
-            tbptt_window=self.settings.tbptt_window,
-            cut_ties=self.settings.cut_ties,
-        )
+    train_inputs = inputs(stream, split.train)
+    if head is not None and train_inputs.pair_features is not None and context.trained is None:
+        fit_feature_scale(head, train_inputs.pair_features, stream, split, config.loop.seed)
+    windows = MemoryWindows(
+        model,
+        stream,
+        split,
+        objective=objective(split, train_inputs),
+        train_inputs=train_inputs,
+        inputs=inputs,
+        batch_size=config.batch_size,
+        tie_batch_size=tie_batch_size,
+        tbptt_window=config.tbptt_window,
+        cut_ties=config.cut_ties,
+    )
+    return windows, clock
 
 
 def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, model: MemoryModel) -> LinkTask:
     """Return the link-prediction task of a memory model. Training sees training events only."""
-    memory = MemoryInputs.of(stream, config, context, model)
-    objective = LinkObjective(
-        stream,
-        memory.split,
-        memory.train_inputs,
-        batch_size=config.batch_size,
-        seed=config.loop.seed,
-        mixture=config.negatives,
+    objective = partial(
+        LinkObjective, stream, batch_size=config.batch_size, seed=config.loop.seed, mixture=config.negatives
     )
-    source = memory.windows(objective, config.evaluation.batch_size)
-    negatives = evaluation_negatives(stream, memory.split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=memory.clock)
+    source, clock = memory_source(stream, config, context, model, objective, config.evaluation.batch_size)
+    negatives = evaluation_negatives(stream, source.split, config, context)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)

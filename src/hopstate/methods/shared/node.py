@@ -15,7 +15,7 @@ from hopstate.data.events import TYPE_FIELDS, in_known_types
 from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
-from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning, listed
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
 from hopstate.methods.shared.label_alignment import align_labels
@@ -202,10 +202,9 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
         warnings.warn(f"{graph.name} has one class only; there is nothing to learn", HopstateWarning, stacklevel=4)
     absent = np.setdiff1d(np.arange(graph.num_classes), graph.y[rows["train"]])
     if len(absent):
-        names = [str(graph.class_names[c]) if graph.class_names else str(c) for c in absent[:5]]
-        more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+        names = absent.tolist() if graph.class_names is None else [graph.class_names[c] for c in absent]
         warnings.warn(
-            f"no training node has class {', '.join(names)}{more}; it can never be predicted, and validation and test "
+            f"no training node has class {listed(names)}; it can never be predicted, and validation and test "
             "nodes that have it count as wrong",
             HopstateWarning,
             stacklevel=4,

@@ -20,7 +20,7 @@ from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.validate import SPLITS, default_names
-from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, HopstateWarning, listed
 from hopstate.evaluation.intervals import DEFAULT_REPEATS, bootstrap_areas, interval_columns, split_intervals
 from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, ovr_roc_auc, roc_auc
 from hopstate.streaming.protocols import NodeScorer, Scores
@@ -205,10 +205,9 @@ def event_classes(
     if others:
         counts = np.bincount(y[y >= len(names)] - len(names), minlength=len(others)).tolist()
         unseen = [f"{name!r} ({n:,} events)" for name, n in zip(others, counts, strict=True)]
-        more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
         warnings.warn(
-            f"no training event of {stream.name} has the class {', '.join(unseen[:5])}{more}; it can never be "
-            "predicted, and events that have it count as wrong",
+            f"no training event of {stream.name} has the class {listed(unseen)}; it can never be predicted, and "
+            "events that have it count as wrong",
             HopstateWarning,
             stacklevel=4,
         )

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.graph_set import GraphSet
-from hopstate.errors import ConfigError, DataError, check_range
+from hopstate.errors import DataError, check_range
 from hopstate.random import named_rng
 from hopstate.training.tasks.node import averaged, label_curves
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import Task, TaskFacts, prefetched
+from hopstate.training.tasks.task import Task, TaskFacts, prefetched, rows_of_split
 
 Level = Literal["graph", "node", "edge"]
 Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]
@@ -101,11 +101,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         return self._rows(self._ids(split))
 
     def _ids(self, split: str) -> np.ndarray:
-        if split == "all":
-            return np.arange(self.graphs.num_graphs)
-        if split not in self.split:
-            raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
-        return self.split[split]
+        return rows_of_split(self.split, split, self.graphs.num_graphs)
 
     def _rows(self, ids: np.ndarray) -> np.ndarray:
         if self.level == "graph":

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from hopstate.compensation.gas import GasBatch, GasCache
 from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, check_range
+from hopstate.errors import DataError, check_range
 from hopstate.evaluation.intervals import label_intervals
 from hopstate.evaluation.summaries import class_reliability
 from hopstate.random import named_rng
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import SourceTask, TaskFacts, TaskSource, prefetched
+from hopstate.training.tasks.task import SourceTask, TaskFacts, TaskSource, prefetched, rows_of_split
 
 Rows = np.ndarray
 
@@ -59,11 +59,7 @@ class NodeLabels:
 
     def rows(self, split: str) -> Rows:
         """Return the rows of a split, or of "all" nodes."""
-        if split == "all":
-            return np.arange(len(self.y))
-        if split not in self.split:
-            raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
-        return self.split[split]
+        return rows_of_split(self.split, split, len(self.y))
 
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])

@@ -21,7 +21,7 @@ from hopstate.evaluation.metrics import evaluate_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.tasks.task import Task, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts, rows_of_split
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,7 @@ class SequenceTask(Task[dict[str, Tensor]]):
 
     # ---- streaming ---------------------------------------------------------------------------------------
     def _rows(self, split: str) -> np.ndarray:
-        if split == "all":
-            return np.arange(len(self.data.y))
-        if split not in self.data.split:
-            raise ConfigError(f"unknown split {split!r}; known: {', '.join(self.data.split)}, all")
-        return self.data.split[split]
+        return rows_of_split(self.data.split, split, len(self.data.y))
 
     def _columns(self, rows: np.ndarray) -> dict[str, Tensor]:
         d = self.data

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.data.validate import default_names
-from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
+from hopstate.errors import ConfigError, DataError, HopstateWarning, listed, nearest
 from hopstate.evaluation.metrics import METRICS, check_metric, evaluate_metrics, metrics_of_kind
 from hopstate.io.opening import shorten
 from hopstate.streaming.history_scorer import ACTIVATIONS
@@ -447,7 +447,7 @@ def _parse_class_weights(names: Sequence[str], entries: Sequence[str]) -> tuple[
                 f"class_weights must be NAME=WEIGHT with a weight of at least 0, such as '[{names[0]}=2]'; got {text!r}"
             )
         if name not in weights:
-            known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+            known = listed(names, 10)
             raise ConfigError(f"class_weights: there is no class {name!r}{nearest(name, names)}; classes: {known}")
         weights[name] = weight
     if not any(weights.values()):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, Ty
 import numpy as np
 from torch import Tensor, nn
 
+from hopstate.errors import ConfigError
+
 if TYPE_CHECKING:
     from hopstate.data.dates import Clock
     from hopstate.training.tasks.target import Target
@@ -116,6 +118,19 @@ class Task(ABC, Generic[BatchT]):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore tensors returned by `state`."""
+
+
+def rows_of_split(split: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray:
+    """Return the rows of a split, or of "all" (count,).
+
+    Raises:
+        ConfigError: the data have no such split.
+    """
+    if name == "all":
+        return np.arange(count)
+    if name not in split:
+        raise ConfigError(f"these data have no split {name!r}; known: {', '.join([*split, 'all'])}")
+    return split[name]
 
 
 class TaskSource:
