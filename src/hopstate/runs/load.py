@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -57,34 +57,17 @@ from hopstate.runs.in_memory import parse_inputs, record_of, register
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.config import LoopConfig
-from hopstate.training.devices import make_fabric, matmul_precision, within_weights
+from hopstate.training.devices import Computation, make_fabric, within_weights
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.task import Task
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-
     from hopstate.methods.method import Record
 
 PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
-
-
-@dataclass(frozen=True)
-class Computation:
-    """Device, precision and other settings by which a loaded run computes."""
-
-    fabric: Fabric
-    loop: LoopConfig
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """Use the training precision for matmul and autocast inside the block."""
-        with matmul_precision(self.loop.matmul_precision), self.fabric.autocast():
-            yield
 
 
 @contextmanager
