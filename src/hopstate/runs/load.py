@@ -38,6 +38,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
+    check_sources,
     config_of_run,
     inherited_graph_options,
     inherited_read_options,
@@ -112,13 +113,13 @@ def load_run(
             config = _config(folder, chosen, settings, data, given, tables)
             if bare:
                 record: Any = _empty_stream(facts)
+            elif tables or not (data is None or isinstance(data, (str, Path))):
+                record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
             else:
-                if data is None and not tables:
-                    record = load_run_data(folder, chosen, settings)
-                elif tables or not isinstance(data, (str, Path)):
-                    record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
-                else:
-                    record = load_data(config.data, config.read, chosen.data)
+                if data is None:
+                    check_sources(folder)
+                record = load_data(config.data, config.read, chosen.data)
+            if not bare:
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
                 split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
