@@ -35,19 +35,18 @@ from hopstate.io.output import (
 from hopstate.random import random_state_kept
 from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.export import export_spec
-from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task
-from hopstate.runs.queries import QuerySession
+from hopstate.runs.load import load_run
+from hopstate.runs.queries import QuerySession, open_session, score_session
 from hopstate.runs.query_inputs import (
     QueryNodes,
     pair_rows,
     parse_query_times,
-    plain_table,
     query_relations,
     query_times,
 )
 from hopstate.streaming.event_replay import EventReplay
 from hopstate.streaming.history_scorer import HistoryScorer
-from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
+from hopstate.streaming.live import PairQueries, continue_stream
 from hopstate.streaming.protocols import HasMemory, LinkScorer, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
@@ -389,15 +388,8 @@ def explain(
         if plot is not None:
             raise ConfigError("plot draws pairs only. Write the explanation of a node as a table (out)")
         return _explain_node(run, node, data, out)
-    with temporal_task(run, device=device) as (folder, task):
-        if not isinstance(task, LinkTask):
-            name = settings_of_run(folder)[0].name
-            raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs to explain")
-        if data is None:
-            past = load_state(folder, task)
-        else:
-            past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        explanation = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
+    with open_session(run, history=data, device=device) as opened:
+        explanation = explain_pair(opened, source, target, time, relation)
     if out is not None:
         write_table(explanation.table, Path(out))
         if len(explanation.features):
@@ -412,8 +404,6 @@ def explain_pair(
 ) -> Explanation:
     """Return the explanation of a pair's score; arguments as in `explain`."""
     import pandas as pd
-
-    from hopstate.runs.queries import score_session
 
     if t is not None and len(opened.past):
         t = parse_query_times(opened.past, np.atleast_1d(np.asarray(t)), opened.dates)[0]

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
+    check_sources,
     config_of_run,
     inherited_graph_options,
     inherited_read_options,
@@ -57,34 +58,17 @@ from hopstate.runs.in_memory import parse_inputs, record_of, register
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.config import LoopConfig
-from hopstate.training.devices import make_fabric, matmul_precision, within_weights
+from hopstate.training.devices import Computation, make_fabric, within_weights
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.task import Task
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-
     from hopstate.methods.method import Record
 
 PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
-
-
-@dataclass(frozen=True)
-class Computation:
-    """Device, precision and other settings by which a loaded run computes."""
-
-    fabric: Fabric
-    loop: LoopConfig
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """Use the training precision for matmul and autocast inside the block."""
-        with matmul_precision(self.loop.matmul_precision), self.fabric.autocast():
-            yield
 
 
 @contextmanager
@@ -129,13 +113,13 @@ def load_run(
             config = _config(folder, chosen, settings, data, given, tables)
             if bare:
                 record: Any = _empty_stream(facts)
+            elif tables or not (data is None or isinstance(data, (str, Path))):
+                record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
             else:
-                if data is None and not tables:
-                    record = load_run_data(folder, chosen, settings)
-                elif tables or not isinstance(data, (str, Path)):
-                    record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
-                else:
-                    record = load_data(config.data, config.read, chosen.data)
+                if data is None:
+                    check_sources(folder)
+                record = load_data(config.data, config.read, chosen.data)
+            if not bare:
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
                 split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))

@@ -40,7 +40,7 @@ from hopstate.runs.query_inputs import (
     warn_unseen,
     with_index_of,
 )
-from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
+from hopstate.streaming.live import PairQueries, continue_stream, fingerprint, state_after_stream
 from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -153,6 +153,7 @@ def columns_of(read: Mapping[str, Any]) -> Columns:
 def open_session(
     run: str | Path,
     *,
+    history: Any = None,
     events: Any = None,
     state: str | Path | None = None,
     ignore_state: bool = False,
@@ -160,12 +161,18 @@ def open_session(
     device: str | None = None,
     links: bool = True,
 ) -> Iterator[QuerySession]:
-    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`."""
+    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
+
+    history: events in place of the run's own.
+    """
     with temporal_task(run, device) as (folder, task):
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = load_state(folder, task, state, ignore_state=ignore_state)
+        if history is None:
+            past = load_state(folder, task, state, ignore_state=ignore_state)
+        else:
+            past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(history), {})))
         for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from hopstate.errors import CheckpointError, ConfigError, RanksError
 from hopstate.random import named_rng
 from hopstate.training.checkpoint import Progress
-from hopstate.training.config import MatmulPrecision, Precision
+from hopstate.training.config import LoopConfig, MatmulPrecision, Precision
 
 if TYPE_CHECKING:  # slow to import and needed for training only
     from lightning_fabric import Fabric
@@ -337,3 +337,17 @@ def matmul_precision(exactness: MatmulPrecision) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Device, precision and other settings by which a run computes."""
+
+    fabric: Fabric
+    loop: LoopConfig
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """Use the training precision for matmul and autocast inside the block."""
+        with matmul_precision(self.loop.matmul_precision), self.fabric.autocast():
+            yield

@@ -39,6 +39,7 @@ from hopstate.training.checkpoint import (
 )
 from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rate
 from hopstate.training.devices import (
+    Computation,
     average_gradients,
     check_ranks,
     check_task,
@@ -157,6 +158,7 @@ class Trainer:
         self.ranks = current_ranks()
         check_task(self.ranks, task, method)
         self.fabric = make_fabric(config.device, config.precision)
+        self.precision = Computation(self.fabric, config).precision
         self._precision = self.fabric._precision  # holds the loss scale of 16-mixed
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] = {}
@@ -378,12 +380,6 @@ class Trainer:
         self.task.model.eval()
         with torch.no_grad(), self.precision(), evaluation_progress(self.config, split):
             return self.ranks.broadcast(lambda: self.task.evaluate(split))
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """Use the training precision for matmul and autocast inside the block."""
-        with matmul_precision(self.config.matmul_precision), self.fabric.autocast():
-            yield
 
     # ---- checkpoints -----------------------------------------------------------------------------------
     def save(self) -> None:
