@@ -29,6 +29,7 @@ from hopstate.errors import (
     HopstateWarning,
     MissingFileError,
     idle_reset,
+    muted_warnings,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
 from hopstate.io.opening import exists, expand_home, reading
@@ -114,7 +115,8 @@ def load_run(
                 record: Any = _empty_stream(facts)
             else:
                 if data is None and not tables:
-                    record = load_run_data(folder, chosen, settings)
+                    with muted_warnings():  # training has given them
+                        record = load_run_data(folder, chosen, settings)
                 elif tables or not isinstance(data, (str, Path)):
                     record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
                 else:
@@ -196,8 +198,9 @@ def _build(
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
+        quiet = replace(config, loop=replace(config.loop, progress=False))  # training has printed these notes
         with idle_reset():
-            task = method.task(record, config, context)
+            task = method.task(record, quiet, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
