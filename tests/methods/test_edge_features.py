@@ -166,7 +166,7 @@ def test_scaling_of_edge_features_is_reported(capsys: pytest.CaptureFixture[str]
     config = {**SMALL, "model": MODEL["gat"], "loop": {**SMALL["loop"], "progress": True}}
     hopstate.fit("gat", "e.csv", out="run", read=nodes(), config=config)
     captured = capsys.readouterr().err
-    assert "edge features: standardised" in captured
+    assert "edge features: standardized" in captured
     assert "training edges" in captured
 
 
