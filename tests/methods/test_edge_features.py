@@ -161,6 +161,16 @@ def test_a_later_file_is_read_for_the_edge_columns_of_the_run() -> None:
     np.testing.assert_allclose(chances(dropped, "without.csv"), chances(dropped), atol=F32_TIGHT)
 
 
+def test_a_later_object_needs_the_edge_data_of_the_run() -> None:
+    graph = hopstate.read_graph(frame().drop(columns="hour"), **nodes()).with_(edge_table=None)
+    run = hopstate.fit("gcn", graph, out="run", config={**SMALL, "model": MODEL["gat"], "batching": "full"})
+    with pytest.raises(DataError, match="edge features or weights"):
+        run.predict(graph.with_(edge_attr=None))
+    settings = {**SMALL, "model": MODEL["gat"], "edges.use": "drop"}
+    dropped = hopstate.fit("gcn", graph, out="dropped", config=settings)
+    assert len(dropped.predict(graph.with_(edge_attr=None))) == N
+
+
 def test_scaling_of_edge_features_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     frame().to_csv("e.csv", index=False)
     config = {**SMALL, "model": MODEL["gat"], "loop": {**SMALL["loop"], "progress": True}}

@@ -578,6 +578,21 @@ def _edge_names(graph: Graph) -> list[str] | None:
     return [*numbers, *(text.name for text in table.texts)]
 
 
+def drops_edge_data(folder: RunFolder) -> bool:
+    """Return whether the settings of a run leave out edge features and weights."""
+    settings = flatten(folder.settings())
+    return "drop" in (settings.get("edges"), settings.get("edges.use"))
+
+
+def check_edge_data(folder: RunFolder, graph: Graph) -> None:
+    """Raise DataError if other data have no edge features or weights, and those of a run had."""
+    had = load_data_facts(folder).get("edge_names", []) != []
+    if had and graph.edge_attr is None and graph.edge_weight is None and not drops_edge_data(folder):
+        raise DataError(
+            f"{graph.name} has no edge features or weights, and {folder.path} was trained with them. Add them"
+        )
+
+
 def reading_notes(record: Record) -> tuple[str, ...]:
     """Return notes on rows and values that the reader ignored."""
     if isinstance(record, GraphSet):
@@ -641,14 +656,13 @@ def inherited_graph_options(
     if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: run_read[key] for key in keys if key in run_read}
     options = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
-    facts, settings = load_data_facts(folder), flatten(folder.settings())
+    facts = load_data_facts(folder)
     goal = (facts.get("target") or {}).get("goal")
     if options.get("split_column") and not has_column(read.get("labels"), options["split_column"]):
         options["split_column"] = None  # other labels need no splits
     options |= _columns_of(folder, run_read)
     if options.get("edge_columns") is None:
-        dropped = "drop" in (settings.get("edges"), settings.get("edges.use"))
-        options["edge_columns"] = [] if dropped else facts.get("edge_names")
+        options["edge_columns"] = [] if drops_edge_data(folder) else facts.get("edge_names")
     if goal is not None:
         options["task"] = "classification" if goal == "classes" else "regression"
     return options

@@ -38,6 +38,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept
 from hopstate.runs.data import (
+    check_edge_data,
     config_of_run,
     data_metrics,
     inherited_graph_options,
@@ -166,6 +167,8 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
             HopstateWarning,
             stacklevel=5,
         )
+    if isinstance(record, Graph):
+        check_edge_data(folder, record)
     if same_events and isinstance(record, EventStream):
         raise ConfigError(
             f"{record.name} contains other events than the run was trained on. Add --cold-start (cold_start=True) to "
