@@ -148,12 +148,35 @@ def test_edge_weights_of_a_table_are_not_scaled() -> None:
 
 
 @pytest.mark.slow
+def test_a_later_file_is_read_for_the_edge_columns_of_the_run() -> None:
+    edges = frame().rename(columns={"amount": "Betrag"}).drop(columns="hour")
+    german = edges.assign(Betrag=edges["Betrag"].map("{:.2f}".format).str.replace(".", ","))
+    run = fit(german, "german", "nagphormer", columns=("Betrag=number:comma",))
+    german.assign(hour=1.0, note="x").to_csv("later.csv", index=False)
+    np.testing.assert_allclose(chances(run, "later.csv"), chances(run), atol=F32_TIGHT)
+    german.drop(columns="Betrag").to_csv("without.csv", index=False)
+    with pytest.raises(DataError, match="Betrag"):
+        chances(run, "without.csv")
+    dropped = fit(german, "dropped", "nagphormer", columns=("Betrag=number:comma",), edge_columns=())
+    np.testing.assert_allclose(chances(dropped, "without.csv"), chances(dropped), atol=F32_TIGHT)
+
+
+def test_a_later_object_needs_the_edge_data_of_the_run() -> None:
+    graph = hopstate.read_graph(frame().drop(columns="hour"), **nodes()).with_(edge_table=None)
+    run = hopstate.fit("gcn", graph, out="run", config={**SMALL, "model": MODEL["gat"], "batching": "full"})
+    with pytest.raises(DataError, match="edge features or weights"):
+        run.predict(graph.with_(edge_attr=None))
+    settings = {**SMALL, "model": MODEL["gat"], "edges.use": "drop"}
+    dropped = hopstate.fit("gcn", graph, out="dropped", config=settings)
+    assert len(dropped.predict(graph.with_(edge_attr=None))) == N
+
+
 def test_scaling_of_edge_features_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     frame().to_csv("e.csv", index=False)
     config = {**SMALL, "model": MODEL["gat"], "loop": {**SMALL["loop"], "progress": True}}
     hopstate.fit("gat", "e.csv", out="run", read=nodes(), config=config)
     captured = capsys.readouterr().err
-    assert "edge features: standardised" in captured
+    assert "edge features: standardized" in captured
     assert "training edges" in captured
 
 

@@ -160,10 +160,15 @@ def _print_error(text: str) -> None:
 
 
 def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:
-    """Return what prints warnings of this library as one line each, and each text once."""
+    """Return what prints warnings of this library as one line each, and each text once.
+
+    Deprecations in other libraries are left out, because they address developers.
+    """
     printed = set()
 
     def show(message: Warning | str, category: type[Warning], *args: object, **named: object) -> None:
+        if issubclass(category, (FutureWarning, DeprecationWarning)):
+            return
         if not issubclass(category, HopstateWarning):
             otherwise(message, category, *args, **named)
         elif str(message) not in printed:

@@ -374,7 +374,7 @@ class FeatureScaler:
     def describe(self, what: str, rows: str) -> str:
         """Describe the scaling in one line; what and rows name the features and the rows."""
         how = {
-            "standard": "standardised by the mean and deviation",
+            "standard": "standardized by the mean and deviation",
             "robust": "scaled by the median and the distance of the quartiles",
         }.get(self.kind, "left in their own scales; empty entries by the middle")
         names = self.columns or ()

@@ -225,7 +225,7 @@ def _homophily(graph: Graph) -> float:
 def _graph_doubts(graph: Graph) -> Iterator[str]:
     isolated = int(((graph.degree + np.bincount(graph.indices, minlength=graph.num_nodes)) == 0).sum())
     if isolated:
-        yield f"{isolated:,} nodes have no edge"
+        yield f"nodes without an edge: {isolated:,}"
     yield from _edge_doubts(graph)
     sources, targets = graph.edge_index()
     twice = int(((np.diff(sources) == 0) & (np.diff(targets) == 0)).sum())
@@ -293,7 +293,7 @@ def _feature_facts(x: np.ndarray | None, edge_attr: np.ndarray | None) -> dict[s
     facts = {}
     for name, array in (("node features", x), ("edge features", edge_attr)):
         zero = array is not None and array.size and not np.any(array)
-        facts[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
+        facts[name] = "none" if array is None else f"{array.shape[1]}{', all zero' if zero else ''}"
     return facts
 
 
@@ -353,16 +353,16 @@ def _feature_doubts(
         constant &= [not column.startswith(OTHER) for column in table.columns]
     if constant.any():
         yield f"{int(constant.sum())} of {len(low)} {name} features never change"
+    if not published:  # fit scales them
+        return
     ratio, largest, smallest = scale_ratio(array if table is None else table.values)
     if ratio > WARN_SCALE_RATIO:
         names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (largest, smallest)]
-        remedy = (
-            "fit does not scale them by default (--read.scale standard)"
-            if published
-            else "fit standardizes them by training rows (--read.scale none keeps them)"
-        )
         columns_text = f"{names[0]} and {names[1]}" if largest != smallest else f"{names[0]}, which lies far from 0"
-        yield f"{name} features differ in scale by {ratio:.0e}, most {columns_text}: {remedy}"
+        yield (
+            f"{name} features differ in scale by {ratio:.0e}, most {columns_text}: fit does not scale them by default "
+            "(--read.scale standard)"
+        )
 
 
 def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None:

@@ -176,8 +176,14 @@ class Vocabulary:
         """
         row = int(self.rows([key])[0])
         if row < 0:
-            raise DataError(f"unknown id {key!r}{nearest(str(key), self.first())}")
+            raise self.unknown(key)
         return row
+
+    def unknown(self, key: Any) -> DataError:
+        """Return the error about an id that is unknown, with the nearest known id or examples."""
+        known = self.first()
+        hint = nearest(str(key), known) or (f"; known are {', '.join(map(repr, known[:3]))}, ..." if known else "")
+        return DataError(f"unknown id {key!r}{hint}")
 
     def require_rows(self, *columns: Any) -> list[np.ndarray]:
         """Return the rows of columns of ids; raise a DataError, as `row` does, for one that is unknown."""

@@ -15,7 +15,7 @@ import numpy as np
 from hopstate.data.events import EventStream, types_by_relation
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
+from hopstate.data.preprocessing import DATE, OTHER, FeatureScaler, FeatureTable
 from hopstate.data.readers.encode import column_specs_of_run, parse_column_specs
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
@@ -507,6 +507,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "two_sets": lambda value: value in (None, True, False),
     "relation_types": lambda value: type(value) is list and all(map(_are_two_types, value)),
     "edge_columns": lambda value: value is None or _is_count(value),
+    "edge_names": lambda value: value is None or _are_texts(value),
     "target": _is_target,
     "features": _are_scales,
 }
@@ -555,6 +556,8 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"source": record.source, "class_names": list(record.class_names or ())}
     if isinstance(record, (Graph, GraphSet)):
         facts["num_features"] = record.num_features
+    if isinstance(record, Graph):
+        facts["edge_names"] = _edge_names(record)
     if isinstance(record, (Graph, EventStream)):
         facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
     if isinstance(record, EventStream):
@@ -565,6 +568,29 @@ def _record_facts(record: Record) -> dict[str, Any]:
             facts["relation_types"] = types_by_relation(record)
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
+
+
+def _edge_names(graph: Graph) -> list[str] | None:
+    """Return the columns of a table that edge features were read from; None if they are not from a table."""
+    if (table := graph.edge_table) is None:
+        return [] if graph.edge_attr is None and graph.edge_weight is None else None
+    numbers = [table.columns[place].removeprefix(DATE) for place in table.numbers()]
+    return [*numbers, *(text.name for text in table.texts)]
+
+
+def drops_edge_data(folder: RunFolder) -> bool:
+    """Return whether the settings of a run leave out edge features and weights."""
+    settings = flatten(folder.settings())
+    return "drop" in (settings.get("edges"), settings.get("edges.use"))
+
+
+def check_edge_data(folder: RunFolder, graph: Graph) -> None:
+    """Raise DataError if other data have no edge features or weights, and those of a run had."""
+    had = load_data_facts(folder).get("edge_names", []) != []
+    if had and graph.edge_attr is None and graph.edge_weight is None and not drops_edge_data(folder):
+        raise DataError(
+            f"{graph.name} has no edge features or weights, and {folder.path} was trained with them. Add them"
+        )
 
 
 def reading_notes(record: Record) -> tuple[str, ...]:
@@ -630,10 +656,13 @@ def inherited_graph_options(
     if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: run_read[key] for key in keys if key in run_read}
     options = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
-    goal = (load_data_facts(folder).get("target") or {}).get("goal")
+    facts = load_data_facts(folder)
+    goal = (facts.get("target") or {}).get("goal")
     if options.get("split_column") and not has_column(read.get("labels"), options["split_column"]):
         options["split_column"] = None  # other labels need no splits
     options |= _columns_of(folder, run_read)
+    if options.get("edge_columns") is None:
+        options["edge_columns"] = [] if drops_edge_data(folder) else facts.get("edge_names")
     if goal is not None:
         options["task"] = "classification" if goal == "classes" else "regression"
     return options

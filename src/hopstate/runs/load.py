@@ -30,6 +30,7 @@ from hopstate.errors import (
     HopstateWarning,
     MissingFileError,
     idle_reset,
+    muted_warnings,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
 from hopstate.io.opening import exists, expand_home, reading
@@ -38,6 +39,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
+    check_edge_data,
     check_sources,
     config_of_run,
     inherited_graph_options,
@@ -118,7 +120,8 @@ def load_run(
             else:
                 if data is None:
                     check_sources(folder)
-                record = load_data(config.data, config.read, chosen.data)
+                with muted_warnings() if data is None else nullcontext():  # training has given them
+                    record = load_data(config.data, config.read, chosen.data)
             if not bare:
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
@@ -164,6 +167,8 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
             HopstateWarning,
             stacklevel=5,
         )
+    if isinstance(record, Graph):
+        check_edge_data(folder, record)
     if same_events and isinstance(record, EventStream):
         raise ConfigError(
             f"{record.name} contains other events than the run was trained on. Add --cold-start (cold_start=True) to "
@@ -196,8 +201,9 @@ def _build(
     where = str(folder.weights)
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
+        quiet = replace(config, loop=replace(config.loop, progress=False))  # training has printed these notes
         with idle_reset():
-            task = method.task(record, config, context)
+            task = method.task(record, quiet, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hopstate.data.events import not_none
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import settings_of_run, time_zone_of_dates
 from hopstate.runs.load import is_event_stream_run, load_run, load_state, register_data
@@ -87,8 +87,7 @@ class TrainedModel(nn.Module):
         known = self._ids if self._ids is not None else Vocabulary(np.arange(len(self.ids)))
         rows = known.rows(names.astype(str) if known.is_text else names)
         if (rows < 0).any():
-            name = names[int(np.argmax(rows < 0))].item()
-            raise DataError(f"unknown id {name!r}{nearest(str(name), known.first())}")
+            raise known.unknown(names[int(np.argmax(rows < 0))].item())
         return rows
 
     def forward(self, *query: Any) -> Tensor:

@@ -111,14 +111,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
     >>> self_negative_note({"average_precision": 0.84, "collision_rate": 0.173})
-    'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
+    'All links: 17% of random negatives are their own event; AP cannot exceed about 85, ROC AUC 91.'
     """
     notes = []
     for name, share in metrics.items():
         if name.endswith("collision_rate"):
             kind = negatives_label(name).removesuffix(", new nodes")
             of = f"{links_label(name)}: {share:.0%} of {kind} negatives are their own event"
-            limits = f"average_precision cannot exceed about {1 / (1 + share):.2f}, roc_auc {1 - share / 2:.2f}"
+            limits = f"AP cannot exceed about {100 / (1 + share):.0f}, ROC AUC {100 - 50 * share:.0f}"
             notes.append(f"{of[:1].upper()}{of[1:]}; {limits}.")
     return " ".join(notes)
 

@@ -200,6 +200,16 @@ def test_headers_of_strings(tmp_path: Path) -> None:
     assert read_graph(lines).num_nodes == 4
 
 
+def test_names_above_numbers_and_dates_leave_no_doubt(tmp_path: Path) -> None:
+    def doubts(text: str) -> int:
+        graph = read_graph(write(tmp_path / "a.csv", text), edge_columns=())
+        return sum("--read.header" in note for note in graph.notes)
+
+    assert doubts("wer;wen;kosten\nann;bob;1,50\nbob;eve;2,25\n") == 0
+    assert doubts("wer;wen;kosten\nann;bob;\nbob;eve;2,25\n") == 0
+    assert doubts("wer;wen\nann;bob\nbob;eve2\n") == 1
+
+
 def test_dense_integers_need_no_vocabulary(tmp_path: Path) -> None:
     path = write(tmp_path / "e.csv", "source,target\n0,1\n1,2\n")
     assert read_graph(path).node_ids is None

@@ -19,6 +19,7 @@ from hopstate.data.vocabulary import PRINTED, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError, listed
 from hopstate.io.opening import ZIP, BoundedFile, open_bounded, open_regular, zip_members
 
+_DIGIT = re.compile(r"\d")
 SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines from which the layout is found
 LONGEST = 1 << 24  # bytes of a line
@@ -311,7 +312,17 @@ def _header(
             return True, True  # words above numbers
     if {cell for row in body for cell in row[:num_ids]} & set(first[:num_ids]):
         return False, True
-    return ".csv" in path.name.lower(), not body
+    named = ".csv" in path.name.lower()
+    return named, not body or (named and _has_numbered_column(first, body))
+
+
+def _has_numbered_column(first: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
+    """Return whether some column has a digit in every cell that is not empty, and none in the first line."""
+    columns = zip(first, zip(*body))
+    return any(
+        not _DIGIT.search(name) and any(cells) and all(map(_DIGIT.search, filter(None, cells)))
+        for name, cells in columns
+    )
 
 
 def _is_numbered(first: Sequence[str]) -> bool:

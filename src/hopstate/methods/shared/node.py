@@ -265,7 +265,7 @@ def message_graph(graph: Graph, config: EdgeConfig, role: EdgeRole, method: str,
             raise DataError(f"{graph.name} has no edge features, but edges.weight={config.weight} is set")
         return graph
     if config.use == "drop":
-        note(loop, f"edges: {_edge_data(graph)} of {graph.name} are ignored (edges.use=drop)")
+        note(loop, f"edges: without {_edge_data(graph)} of {graph.name} (edges.use=drop)")
         return _without_edge_data(graph)
     if role == "features" and config.weight is None:
         graph = _with_relation_columns(graph)
@@ -273,8 +273,8 @@ def message_graph(graph: Graph, config: EdgeConfig, role: EdgeRole, method: str,
     if role == "weights" and graph.relation is None:
         return _weighted(graph, config, method, loop)
     raise ConfigError(
-        f"{method} has no place for {'one weight an edge' if role == 'features' else _edge_data(graph)} "
-        f"({graph.name} has {_edge_data(graph)}): {_edge_advice(role)}"
+        f"{method} does not read {'edge weights' if role == 'features' else 'such edges'}: {graph.name} has "
+        f"{_edge_data(graph)}. {_edge_advice(role)}"
     )
 
 
@@ -293,7 +293,7 @@ def _relation_graph(graph: Graph, config: EdgeConfig, method: str, loop: LoopCon
             raise ConfigError(
                 f"{method} reads relations alone, but {graph.name} has {carried} too: ignore them (--edges.use drop)"
             )
-        note(loop, f"edges: {carried} of {graph.name} are ignored (edges.use=drop)")
+        note(loop, f"edges: without {carried} of {graph.name} (edges.use=drop)")
     edges = graph.edge_index()
     if not graph.is_undirected:
         edges = np.concatenate([edges, edges[::-1]], 1)
@@ -342,7 +342,7 @@ def learned_features(graph: Graph, use: Use, reads_edges: bool, loop: LoopConfig
         if use == "auto" and advice is not None:
             raise ConfigError(f"this model does not use edge features, but {graph.name} has {carried}: {advice}")
         why = "edges=drop" if use == "drop" else "no part of the network reads them"
-        note(loop, f"edges: {carried} of {graph.name} are ignored ({why})")
+        note(loop, f"edges: without {carried} of {graph.name} ({why})")
         return _without_edge_data(graph)
     return graph if graph.edge_weight is None else graph.with_(edge_attr=_edge_columns(graph), edge_weight=None)
 
@@ -391,23 +391,24 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
         )
         return graph.with_(edge_weight=raw_column(graph, 0), edge_attr=None)
     raise ConfigError(
-        f"{method} uses one edge weight and no edge features, but {graph.name} has {_edge_data(graph)}: name the "
-        f"weight column (--edges.weight COLUMN), {_edge_advice('weights')}"
+        f"{method} uses one edge weight and no edge features, but {graph.name} has {_edge_data(graph)}. Choose the "
+        f"weight by its number, counted from 0 (--edges.weight 0). {_edge_advice('weights')}"
     )
 
 
 def _edge_advice(role: EdgeRole) -> str:
     if role == "features":
-        return "remove edges.weight, because the method reads every column as a feature"
+        return "Remove edges.weight, because the method reads every column as a feature"
     others = "gat, gin, pna and gmn read edge features and relations, rgcn, hetero-sage and hetero-gat relations"
     others += "" if role == "weights" else ", gcn and gcnii edge weights"
-    return f"ignore them (--edges.use drop) or use another method: {others}"
+    return f"Ignore them (--edges.use drop) or use another method: {others}"
 
 
 def _edge_data(graph: Graph) -> str:
     parts = ["edge weights"] if graph.edge_weight is not None else []
     if graph.edge_attr is not None:
-        parts.append(f"{graph.edge_attr.shape[1]} edge features")
+        width = graph.edge_attr.shape[1]
+        parts.append(f"{width} edge feature{'s' * (width > 1)}")
     if graph.relation is not None:
         parts.append(f"{len(graph.relation_names)} relations")
     return " and ".join(parts) or "nothing"
