@@ -8,7 +8,7 @@ import pytest
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.errors import ConfigError, DataError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.shared.node import raw_column
@@ -189,8 +189,8 @@ def test_edge_features_of_objects_are_scaled_on_request() -> None:
     )  # fmt: skip
     record = record.with_(published=True)
     settings = {**SMALL, "model": MODEL["gat"]}
-    with pytest.warns(HopstateWarning, match=r"read\.scale"):
-        hopstate.fit("gat", record, out="raw", config=settings)
+    hopstate.fit("gat", record, out="raw", config=settings)
+    assert "edge_attr" not in (RunFolder("raw").read_json("data.json").get("features") or {})
     hopstate.fit("gat", record, out="scaled", config={**settings, "read": {"scale": "standard"}})
     assert "edge_attr" in RunFolder("scaled").read_json("data.json")["features"]
     with pytest.raises(DataError, match="2"):
