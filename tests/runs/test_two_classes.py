@@ -178,8 +178,9 @@ def test_a_run_below_a_baseline_on_validation_prints_a_warning_first(
 ) -> None:
     own = [*words(tmp_path, noise), "--metric", "accuracy", "--class_weights", "[late=100]", "--loop.epochs", "5"]
     assert main(["fit", "mlp", *own, "--out", str(tmp_path / "run")]) == 0
-    first = capsys.readouterr().out.strip().splitlines()[0]
-    assert "majority" in first
+    result, below = capsys.readouterr().out.strip().splitlines()[:2]
+    assert "mlp" in result
+    assert "majority" in below
     assert main(["--json", "fit", "mlp", *own, "--out", str(tmp_path / "again")]) == 0
     assert "majority" in json.loads(capsys.readouterr().out)["not_outperformed_on_validation"]
     options = ["--metric=accuracy", "--loop.epochs=5", "--mlp.class_weights=[late=100]"]
