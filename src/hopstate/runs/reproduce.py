@@ -74,6 +74,7 @@ class Recipe:
         metric: the column of the test metrics that the row is about.
         settings: dotted settings of the run; the others have their defaults, the values that the paper states.
         published: results of papers; empty if no paper reports this row.
+        other_protocol: whether these were evaluated by another protocol, so that no test compares them.
         vary: settings that take the number of the run, so that runs are independent.
         runs: how many runs the row is a mean of.
         note: what the paper leaves open, or does otherwise.
@@ -86,6 +87,7 @@ class Recipe:
     metric: str = "average_precision"
     settings: Mapping[str, Any] = field(default_factory=dict)
     published: tuple[Published, ...] = ()
+    other_protocol: bool = False
     vary: tuple[str, ...] = ("loop.seed",)
     runs: int = 10
     note: str = ""
@@ -459,11 +461,14 @@ class Compared:
     metric: str
     measured: Summary
     published: Published | None
+    other_protocol: bool
 
     def test(self) -> str:
         """Return in words how measured and published were compared."""
         if self.published is None:
             return ""
+        if self.other_protocol:
+            return "another protocol"
         how, p = compare(self.measured, self.published)
         return "" if p is None else f"{how}, p = {p:.2g}"
 
@@ -495,7 +500,8 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
         for metric in dict.fromkeys((row.metric, *known)):
             measured = summary(row.values(metric))
             if measured is not None:
-                results.append(Compared(row, metric, measured, known.get(metric)))
+                other_protocol = recipe is not None and recipe.other_protocol
+                results.append(Compared(row, metric, measured, known.get(metric), other_protocol))
     return results
 
 

@@ -230,6 +230,14 @@ def test_altered_runs_are_marked_and_other_data_are_not_compared(capsys: pytest.
     assert "gcn/minesweeper" not in markdown(lines)
 
 
+def test_results_under_another_protocol_are_shown_without_a_test() -> None:
+    for recipe, is_tested in (("gcn/minesweeper", True), ("ctdg-ssm/uci-short", False)):
+        lines = [stored(recipe, run, value, metric="roc_auc") for run, value in enumerate((0.90, 0.91, 0.93))]
+        result = compared(lines)[0]
+        assert result.published is not None
+        assert ("p =" in result.test()) == is_tested
+
+
 @pytest.mark.parametrize("text", ["no marks", BEGIN, f"{END}{BEGIN}", BEGIN * 2 + END])
 def test_a_page_without_markers_is_not_changed(tmp_path: Path, text: str) -> None:
     page = tmp_path / "README.md"
