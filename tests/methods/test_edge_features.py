@@ -166,9 +166,10 @@ def test_a_later_object_needs_the_edge_data_of_the_run() -> None:
     run = hopstate.fit("gcn", graph, out="run", config={**SMALL, "model": MODEL["gat"], "batching": "full"})
     with pytest.raises(DataError, match="edge features or weights"):
         run.predict(graph.with_(edge_attr=None))
-    settings = {**SMALL, "model": MODEL["gat"], "edges.use": "drop"}
-    dropped = hopstate.fit("gcn", graph, out="dropped", config=settings)
-    assert len(dropped.predict(graph.with_(edge_attr=None))) == N
+    without = {**SMALL, "model": MODEL["gat"]}
+    for method, settings in (("gcn", {**without, "edges.use": "drop"}), ("mlp", without)):
+        unread = hopstate.fit(method, graph, out=f"unread-{method}", config=settings)
+        assert len(unread.predict(graph.with_(edge_attr=None))) == N
 
 
 def test_scaling_of_edge_features_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -579,9 +579,9 @@ def _edge_names(graph: Graph) -> list[str] | None:
 
 
 def drops_edge_data(folder: RunFolder) -> bool:
-    """Return whether the settings of a run leave out edge features and weights."""
+    """Return whether a run reads no edge features and weights: by its settings, or as an MLP."""
     settings = flatten(folder.settings())
-    return "drop" in (settings.get("edges"), settings.get("edges.use"))
+    return settings.get("method") == "mlp" or "drop" in (settings.get("edges"), settings.get("edges.use"))
 
 
 def check_edge_data(folder: RunFolder, graph: Graph) -> None:
