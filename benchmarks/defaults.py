@@ -1,11 +1,11 @@
 """Regret of automatic settings on many graphs: validation of every preset, of an MLP and of logistic regression.
 
 Run: python benchmarks/defaults.py --folder DATA [--methods gcn,sage] [--graphs "cora;far-clues"] [--epochs 100]
-         [--cells FILE]
+         [--seed 0] [--cells FILE]
 All runs have one width and at most --epochs epochs, and stop after 25 epochs without a better metric. Wide data (1e6
 features in all) get only the presets for many features. Regret is the best preset's metric minus that of the chosen
 one, in points. Test labels select nothing. --cells stores finished runs in a file, so that an interrupted run
-resumes. Graphs without files in --folder are skipped.
+resumes. Graphs without files in --folder are skipped. --seed draws other generated graphs and other splits.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ FILES = {
 }
 
 
-def without_edges(num_nodes: int = 3000) -> Graph:
+def without_edges(num_nodes: int = 3000, seed: int = 0) -> Graph:
     """Return a graph of labeled nodes without any edge."""
-    made = stochastic_block_model(num_nodes, degree=0.0, signal=2.0)
+    made = stochastic_block_model(num_nodes, degree=0.0, signal=2.0, seed=seed)
     return made.with_(name="without-edges")
 
 
@@ -101,15 +101,16 @@ def polblogs(graph: Graph) -> Graph:
     return graph.with_(x=np.eye(graph.num_nodes, dtype=np.float32))
 
 
-GENERATED: dict[str, Callable[[], Graph]] = {
-    "homophilous": lambda: stochastic_block_model(3000, degree=8.0, homophily=0.7, signal=1.0),
-    "heterophilous": lambda: stochastic_block_model(3000, degree=16.0, homophily=0.02, signal=1.0),
-    "near-clues": lambda: minesweeper(60, num_splits=1),
-    "far-clues": lambda: far_clues(4, 1200),
+blocks = partial(stochastic_block_model, 3000)
+GENERATED: dict[str, Callable[..., Graph]] = {
+    "homophilous": partial(blocks, degree=8.0, homophily=0.7, signal=1.0),
+    "heterophilous": partial(blocks, degree=16.0, homophily=0.02, signal=1.0),
+    "near-clues": partial(minesweeper, 60, num_splits=1),
+    "far-clues": partial(far_clues, 4, 1200),
     "power-law": power_law,
-    "dense-features": lambda: stochastic_block_model(3000, degree=6.0, homophily=0.5, num_features=512, signal=4.0),
-    "random-edges": lambda: stochastic_block_model(3000, degree=10.0, homophily=0.2, signal=2.0),
-    "random-features": lambda: stochastic_block_model(3000, degree=10.0, homophily=0.6, signal=0.0),
+    "dense-features": partial(blocks, degree=6.0, homophily=0.5, num_features=512, signal=4.0),
+    "random-edges": partial(blocks, degree=10.0, homophily=0.2, signal=2.0),
+    "random-features": partial(blocks, degree=10.0, homophily=0.6, signal=0.0),
     "directed": directed_cycle_of_classes,
     "weighted": weighted_blocks,
     "without-edges": without_edges,
@@ -129,7 +130,7 @@ def _split(edges: np.ndarray, x: np.ndarray, y: np.ndarray, name: str, **options
     return Graph.from_edges(edges, len(y), self_loops="drop", x=x, y=y, masks=_masks(y), name=name, **options)
 
 
-def graphs(folder: Path, names: list[str]) -> Mapping[str, tuple[Callable[[], Graph], dict[str, Any]]]:
+def graphs(folder: Path, names: list[str], seed: int) -> Mapping[str, tuple[Callable[[], Graph], dict[str, Any]]]:
     """Return a loader and the settings of each graph of the suite."""
     found: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {}
 
@@ -140,10 +141,10 @@ def graphs(folder: Path, names: list[str]) -> Mapping[str, tuple[Callable[[], Gr
 
     for name, path in FILES.items():
         if (folder / path).is_file():
-            found[name] = (lambda name=name: load(name)), {}
+            found[name] = partial(load, name), {"split.number": seed}
     if "cora" in found:
-        found[FEW_LABELS] = found["cora"][0], {"split.per_class": (20, 30)}
-    found |= {name: (make, {}) for name, make in GENERATED.items()}
+        found[FEW_LABELS] = found["cora"][0], {"split.number": seed, "split.per_class": (20, 30)}
+    found |= {name: (partial(make, seed=seed), {}) for name, make in GENERATED.items()}
     return {name: found[name] for name in names or found if name in found}
 
 
@@ -199,8 +200,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     file: Path | None = options.cells
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
     done = {(row["graph"], row["method"], row["preset"]) for row in rows}
-    for name, (load, settings) in graphs(options.folder, [n for n in options.graphs.split(";") if n]).items():
+    names = [name for name in options.graphs.split(";") if name]
+    for name, (load, settings) in graphs(options.folder, names, options.seed).items():
         graph = load()
+        settings = {**settings, "loop.seed": options.seed}
         config = settings_of("gcn", graph, settings)
         chosen = choose_preset(graph_stats(graph, config.split))
         for method, preset, work in cells(graph, settings, options.methods.split(","), options.epochs):
@@ -246,6 +249,7 @@ def main() -> None:
     parser.add_argument("--methods", default="gcn,sage")
     parser.add_argument("--graphs", default="", help="joined by ;")
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cells", type=Path)
     options = parser.parse_args()
     require_green("tests/methods/shared/test_auto_config_nodes.py")
