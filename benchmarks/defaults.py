@@ -35,8 +35,8 @@ from hopstate.methods.method import Context
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import graph_stats
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data, preprocess, resolve_config
-from hopstate.runs.run import fit_config
+from hopstate.runs.data import load_data, preprocess
+from hopstate.runs.run import fit_config, resolve_config
 from range_graphs import far_clues
 
 FILES = {

@@ -69,13 +69,12 @@ def readers() -> list[Reader]:
     from hopstate.io.tensors import Archive, load_npy
     from hopstate.methods import get_method
     from hopstate.methods.config import config_from, load_yaml
-    from hopstate.runs.data import config_of_run, load_data_facts, settings_of_run
     from hopstate.runs.load import load_run
     from hopstate.runs.report import read_run
     from hopstate.runs.reproduce import read_lines
+    from hopstate.runs.saved_run import SavedRun
     from hopstate.sampling.negatives import Negatives
     from hopstate.training.checkpoint import load_checkpoint
-    from hopstate.training.run_folder import RunFolder
     from hostile import sound
 
     stream_checkpoint.with_checksum = dict  # it would reject every change
@@ -113,8 +112,7 @@ def readers() -> list[Reader]:
         return config_from(get_method("mlp"), {"data": "x", **loaded}) if isinstance(loaded, dict) else None
 
     def settings() -> Any:
-        folder = RunFolder.open("run-mlp")
-        return config_of_run(folder, *settings_of_run(folder))
+        return SavedRun.open("run-mlp").config()
 
     same = sound.same_events
     for name in ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz"):
@@ -145,7 +143,7 @@ def readers() -> list[Reader]:
         lambda: load_checkpoint(Path("run-mlp/checkpoint.safetensors")),
     )
     add("run-config", "run-mlp/config.json", settings)
-    add("run-data", "run-mlp/data.json", lambda: load_data_facts(RunFolder.open("run-mlp")))
+    add("run-data", "run-mlp/data.json", lambda: SavedRun.open("run-mlp").facts)
     for name in ("config.json", "result.json", "environment.json", "metrics.jsonl"):
         add(f"page-{name}", f"run-mlp/{name}", lambda: read_run(Path("run-mlp")))
     add("results", "results.jsonl", lambda: read_lines("results.jsonl"))

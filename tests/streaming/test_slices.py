@@ -71,7 +71,7 @@ def test_scores_in_slices_equal_those_of_one_call(
         monkeypatch.setattr(slices, setting, value)
     with open_session(trained(name).path) as session:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
-        sliced = QuerySession(session.folder, session.task, session.past, pace=SliceSizer())
+        sliced = QuerySession(session.run, session.task, session.past, pace=SliceSizer())
         one, other = (run_to_completion(pair_probabilities(run, pairs))[0] for run in (sliced, session))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
         found, whole = (run_to_completion(rank_session(run, ["u1", "u2"], top=5)) for run in (sliced, session))

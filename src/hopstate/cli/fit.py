@@ -38,9 +38,9 @@ def _with_data_of_run(method: str, words: Sequence[str]) -> list[str]:
         )
     if given.data is not None or given.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
-    from hopstate.runs.data import check_sources
+    from hopstate.runs.saved_run import SavedRun
 
-    check_sources(RunFolder(given.out), ("data",))
+    SavedRun(given.out).check_sources(("data",))
     return [*words, f"--data={data}"]
 
 
@@ -51,8 +51,7 @@ def run(argv: list[str]) -> CommandResult:
     show_settings_help(parser, argv[2:])
     words = _with_data_of_run(method.name, argv[2:])
     from hopstate.methods.config import parse_words
-    from hopstate.runs.data import resolve_config
-    from hopstate.runs.run import fit_config
+    from hopstate.runs.run import fit_config, resolve_config
     from hopstate.training.devices import current_ranks
 
     options, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))

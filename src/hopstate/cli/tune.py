@@ -21,7 +21,7 @@ def run(argv: list[str]) -> CommandResult:
     parser = tune_parser(method)
     show_settings_help(parser, argv[2:])
     from hopstate.methods.config import parse_words
-    from hopstate.runs.data import resolve_config
+    from hopstate.runs.run import resolve_config
     from hopstate.runs.tune import space_of, tune_config
 
     options, parse = parse_words(method, parser, argv[2:], _OWN)

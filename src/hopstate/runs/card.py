@@ -11,41 +11,35 @@ from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import CheckpointError, listed
 from hopstate.evaluation.labels import baseline_label, cell, metric_label
 from hopstate.io.opening import reading
-from hopstate.methods.method import Method
-from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.load import saved_state_folder
 from hopstate.runs.queries import CALIBRATION_FILE
+from hopstate.runs.saved_run import SavedRun
 from hopstate.sampling.partition import NAMES as PARTITIONERS
-from hopstate.training.run_folder import RunFolder
 
 
 def run_card(path: str | Path) -> str:
     """Return what a run is, on what data, how good, and commands that use it."""
-    folder = RunFolder.open(path)
+    run = SavedRun.open(path)
     with reading(path, "a run", CheckpointError):
-        return _card(folder, *settings_of_run(folder))
+        done, settings = (run.path / "result.json").is_file(), run.method_settings()
+        parts = [_head(run), _of_data(run, settings)]
+        parts.append(_metrics(run) if done else ["not finished: hopstate fit with --resume continues it"])
+        parts.append(["use it:", *(f"  {command}" for command in _commands(run, settings, done=done))])
+        return "\n\n".join("\n".join(part) for part in parts)
 
 
-def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str:
-    done = (folder.path / "result.json").is_file()
-    parts = [_head(folder, chosen), _of_data(folder, settings)]
-    parts.append(_metrics(folder) if done else ["not finished: hopstate fit with --resume continues it"])
-    parts.append(["use it:", *(f"  {command}" for command in commands(folder, chosen, settings, done=done))])
-    return "\n\n".join("\n".join(part) for part in parts)
-
-
-def _head(folder: RunFolder, method: Method) -> list[str]:
-    environment = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
+def _head(run: SavedRun) -> list[str]:
+    environment = run.read_json("environment.json") if (run.path / "environment.json").is_file() else {}
     versions = environment.get("versions") or {}
-    lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
+    lines = [f"run {run.path}", f"method  {run.method.name}: {run.method.summary} ({run.method.source})"]
     if versions:
         trained = f"trained {environment.get('time', '?')} with hopstate {versions.get('hopstate', '?')}"
         lines.append(f"{trained}, seed {environment.get('seed')}")
     return lines
 
 
-def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
-    known = load_data_facts(folder)
+def _of_data(run: SavedRun, settings: Mapping[str, Any]) -> list[str]:
+    known = run.facts
     lines = [f"data    {settings.get('data')}", f"nodes   {known.get('num_nodes', '?'):,}"]
     lines += [note for note in known.get("notes") or () if str(note).startswith(READ_AS)]
     dims = known.get("feature_dims") or {}
@@ -59,10 +53,10 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
         lines.append(f"split   {split['kind']}")
     if known.get("partitioner"):
         lines.append(f"clusters by {PARTITIONERS.get(str(known['partitioner']), known['partitioner'])}")
-    state = saved_state_folder(folder)
+    state = saved_state_folder(run)
     if state is not None:
         lines.append(f"state   {state}: events that were streamed since are known")
-    if (folder.path / CALIBRATION_FILE).is_file():
+    if (run.path / CALIBRATION_FILE).is_file():
         lines.append(f"probabilities of {CALIBRATION_FILE}")
     return lines
 
@@ -89,8 +83,8 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     return [f"target  amounts: {listed(amounts, 10)}; answers and errors are in the unit of the file"]
 
 
-def _metrics(folder: RunFolder) -> list[str]:
-    result = folder.result()
+def _metrics(run: SavedRun) -> list[str]:
+    result = run.result()
     columns = {split: found for split, found in result["metrics"].items() if found}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     positive = result.get("positive_class")
@@ -106,24 +100,24 @@ def _metrics(folder: RunFolder) -> list[str]:
         numbers = [text.rjust(width) for text, width in zip(cells, widths, strict=True)]
         lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
     metric = result["metric"]
-    baselines = {name: found[metric] for name, found in folder.baselines().items() if metric in found}
+    baselines = {name: found[metric] for name, found in run.baselines().items() if metric in found}
     if baselines:
         listed = ", ".join(f"{baseline_label(name)} {cell(metric, value)}" for name, value in baselines.items())
         lines.append(f"baselines, test {metric_label(metric)}: {listed}")
     return lines
 
 
-def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:
-    run = shlex.quote(str(folder.path))
+def _commands(run: SavedRun, settings: Mapping[str, Any], *, done: bool) -> list[str]:
+    path, method = shlex.quote(str(run.path)), run.method
     if not done:
-        return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
-    lines = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
-    score = [f"hopstate score {run} --pairs SOURCE,TARGET", f"hopstate rank {run} --source SOURCE --top 10"]
+        return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {path}"]
+    lines = [f"hopstate evaluate {path}", f"hopstate predict {path} --out predictions.csv"]
+    score = [f"hopstate score {path} --pairs SOURCE,TARGET", f"hopstate rank {path} --source SOURCE --top 10"]
     if settings.get("task") == "link":
         return [*lines, *score]
     if method.data != "events":
         return lines
-    lines.append(f"hopstate stream {run} --data new-events.csv --out scores.csv")
+    lines.append(f"hopstate stream {path} --data new-events.csv --out scores.csv")
     if "evaluation" not in settings:
         return lines
-    return [*lines, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]
+    return [*lines, *score, f"hopstate explain {path} --pair SOURCE,TARGET", f"hopstate check-leak {path}"]

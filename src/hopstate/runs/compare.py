@@ -14,11 +14,11 @@ from hopstate.errors import SHARED_ERRORS, ConfigError, described
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 from hopstate.methods.config import arguments_of, parse_words, parser_of
-from hopstate.runs.data import check_same_data, load_data, resolve_config
-from hopstate.runs.run import fit_config, output_folder, stored_config
+from hopstate.runs.data import load_data
+from hopstate.runs.run import fit_config, output_folder, resolve_config, stored_config
+from hopstate.runs.saved_run import SavedRun
 from hopstate.runs.summary import EVENT_BASELINES, baselines_not_exceeded_by_method, num_events, summary
 from hopstate.sampling.negatives import STRATEGIES, metric_name
-from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,7 +134,7 @@ class Comparison:
         arguments += [f"{NUMBER[method.data]}={split}"] if method.data in NUMBER else []
         parser = parser_of(method, prog=f"hopstate compare: {name}")
         _, parse = parse_words(method, parser, [*arguments, *_settings(name, self.words, self.methods)])
-        config, folder = parse({}), RunFolder(where)
+        config, folder = parse({}), SavedRun(where)
         read = f"{method.data} {config.read!r}"
         if read not in self._records:
             self._records[read] = load_data(config.data, config.read, method.data)
@@ -142,7 +142,7 @@ class Comparison:
         config, _, automatic = resolve_config(method, parse, record=record, automatic=self._automatic.get(name))
         self._automatic[name] = automatic
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
-            check_same_data(folder, record)
+            folder.require_same_data(record)
         else:
             baselines = split not in self._with_baselines  # the same for every run on a split
             options: dict[str, Any] = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,34 +14,20 @@ from hopstate.data.events import EventStream, types_by_relation
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import DATE, OTHER, FeatureScaler, FeatureTable
-from hopstate.data.readers.encode import column_specs_of_run, parse_column_specs
-from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
-from hopstate.datasets.registry import Dataset, find_dataset, load_dataset, on_disk
-from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
+from hopstate.datasets.registry import Dataset, find_dataset, load_dataset
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
 from hopstate.io.opening import (
-    MIN_UNPACKED_BYTES,
     byte_limit,
     exists,
-    expand_home,
-    is_file,
-    is_inside,
-    names_host,
-    parse_bytes,
-    reading,
-    shorten,
 )
-from hopstate.methods import method_of_run
-from hopstate.methods.config import as_dict, config_from
-from hopstate.methods.method import Context, FileOptions, Method, ReadOptions, RunConfig, SetRun, SplitConfig
+from hopstate.methods.method import Context, FileOptions, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
-from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers, remote_loggers
-from hopstate.training.progress import note
-from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
+from hopstate.runs.in_memory import load_saved
+from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.target import target_record
 from hopstate.training.tasks.task import Task, TaskFacts
 
@@ -269,80 +253,6 @@ _TABLE_OPTIONS = (
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
 
-def settings_of_run(folder: RunFolder) -> tuple[Method, dict[str, Any]]:
-    """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
-
-    Data that were given in memory are where the run keeps them; see `hopstate.runs.in_memory`.
-    """
-    settings = folder.settings()
-    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"))
-    for group in ("read", "loop"):
-        if not isinstance(settings.get(group), dict):
-            raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
-    with reading(folder.path / "config.json", "settings", CheckpointError):
-        return method, with_saved_data(folder, settings)
-
-
-def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the configuration of a run's settings."""
-    with reading(folder.path / "config.json", "settings", CheckpointError):
-        return config_from(method, settings)
-
-
-def load_run_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the data that a run folder's own settings name."""
-    check_sources(folder)
-    config = config_of_run(folder, method, settings)
-    return load_data(config.data, config.read, method.data)
-
-
-_FILES = (*PATHS, "link.file", "order.file")
-SOURCES = (*_FILES, "read.num_nodes", "read.max_bytes")
-
-
-def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
-    """Check that the settings of a run folder name only plain files or a known dataset.
-
-    Run folders are untrusted input. They must not run code, open network addresses, or allocate more memory than the
-    size of their files justifies.
-    """
-    place = folder.path / "config.json"
-    settings = flatten(folder.settings())
-    named = {name: value for name, value in settings.items() if name in names}
-    for name in _FILES:
-        value = named.get(name)
-        if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
-            raise ConfigError(
-                f"{place} names {name}={shorten(value)}, which is not a plain "
-                f"file, a folder or a known dataset. If you trust it, give it yourself: --{name} {shorten(value)}"
-            )
-    for name, limit in (("read.num_nodes", node_limit(folder, settings)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
-        value = named.get(name)
-        if value is not None and parse_bytes(value) > limit:
-            raise ConfigError(
-                f"{place} gives {name}={shorten(value)}, more than its files justify "
-                f"(at most {limit:,}). If you "
-                f"trust it, give it yourself: --data {shorten(settings.get('data'))} --{name} {shorten(value)}"
-            )
-
-
-def _is_plain(text: str, *, of_data: bool) -> bool:
-    """Return whether a run folder may name this: files and folders, data in memory, and known datasets."""
-    if text.startswith("memory:"):
-        return True
-    if of_data and (named := named_dataset(text)) is not None:
-        remote = named.file is not None and named.file.sha256 is not None
-        return named.generated or remote or on_disk(named) == "yes"
-    return not names_host(text) and not any(is_inside(text, place) for place in ("/dev", "/proc", "/sys"))
-
-
-def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
-    """Return a limit on the number of nodes, from the size of a run's files and of its data files."""
-    files = (path for path in folder.path.rglob("*") if path.is_file())
-    named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
-    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*files, *named}))
-
-
 def named_dataset(source: str) -> Dataset | None:
     """Return the dataset that a source names; None if none has this name, or a file has it."""
     return None if exists(source) else find_dataset(source)
@@ -386,137 +296,6 @@ def graph_set_kwargs(read: Any) -> dict[str, Any]:
 def reader_kwargs(read: Any) -> dict[str, Any]:
     """Return the reader arguments among the reading options; scaling and the positive class are not among them."""
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
-
-
-def resolve_config(
-    method: Method,
-    parse: Callable[[Mapping[str, Any]], Any],
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    record: Record | None = None,
-    automatic: Mapping[str, Any] | None = None,
-    auto: bool = True,
-) -> tuple[Any, Any, Mapping[str, Any]]:
-    """Return the configuration of a run, its data if they were loaded, and the automatic settings that were chosen.
-
-    Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
-    otherwise from the method's defaults.
-
-    `parse` maps defaults by dotted name to a configuration. `automatic` are those chosen for another run, to use the
-    same for several. Without `auto` there are none, unless the run begins from another (`init`).
-    """
-    if resume and out is None:
-        raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    # Lenient, to read the data by: automatic defaults may enable a setting that has no effect now. What is returned is
-    # parsed again and refuses settings without effect.
-    with idle_reset():
-        config = parse({})
-    check_loggers(config.loop.logger)
-    if resume and out is not None and (Path(out) / "config.json").is_file():
-        stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
-        check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
-        resumed = parse({k: v for k, v in stored.items() if k in known})
-        if remote := remote_loggers(resumed.loop.logger) - remote_loggers(config.loop.logger):
-            raise ConfigError(
-                f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
-                f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
-            )
-        return resumed, record, {}
-    from_another_run = isinstance(config, EventNodeRun) and config.init is not None
-    if method.auto_config is None or not (auto or from_another_run):
-        return parse({}), record, {}
-    record = load_data(config.data, config.read, method.data) if record is None else record
-    chosen = automatic or method.auto_config(record, config, data_metrics(config.data))
-    resolved = parse(chosen)
-    settings = flatten(as_dict(resolved))
-    text = ", ".join(f"{key}={settings[key]}" for key in sorted(chosen) if settings[key] == chosen[key])
-    if text and not automatic:
-        note(resolved.loop, f"{method.name}, automatic settings: {text}")
-    return resolved, record, chosen
-
-
-def same_data(run: RunFolder, record: Record) -> bool:
-    return load_data_facts(run)["content_hash"] == record.content_hash
-
-
-def load_data_facts(run: RunFolder) -> dict[str, Any]:
-    """Return the content of data.json, see `describe`."""
-    facts, place = run.read_json("data.json"), run.path / "data.json"
-    for key in ("content_hash", "num_nodes"):
-        if key not in facts:
-            raise CheckpointError(f"{place} has no {key}; train again")
-    for key, value in facts.items():
-        if key in _KINDS and not _KINDS[key](value):
-            raise CheckpointError(f"{place} gives {key} as {shorten(value)}; train again")
-    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (limit := node_limit(run, flatten(run.settings()))):
-        raise CheckpointError(
-            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {limit:,}. Train again"
-        )
-    return facts
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _are_texts(value: Any) -> bool:
-    return type(value) is list and all(map(_is_text, value))
-
-
-def _are_counts(value: Any) -> bool:
-    return type(value) is dict and all(map(_is_count, value.values()))
-
-
-def _are_two_types(value: Any) -> bool:
-    return type(value) is list and len(value) == 2 and all(type(one) is int and -1 <= one < 1 << 15 for one in value)
-
-
-def _is_target(value: Any) -> bool:
-    """Return whether a value is what `hopstate.training.tasks.target.remembered` gives, or nothing."""
-    if value is None:
-        return True
-    scales = [value.get(key, []) for key in ("center", "scale", "class_weights")] if type(value) is dict else [None]
-    numbers = all(type(part) is list and all(map(is_number, part)) for part in scales)
-    return numbers and _is_text(value.get("goal")) and _are_texts(value.get("names"))
-
-
-def _are_scales(value: Any) -> bool:
-    """Return whether a value holds scalers as `preprocess` returns them."""
-    try:
-        for scaler in value.values():
-            FeatureScaler.from_json(scaler)
-    except (AttributeError, DataError):
-        return False
-    named = (scaler.get(key) for scaler in value.values() for key in ("columns", "left"))
-    return all(names is None or _are_texts(names) for names in named)
-
-
-# checks of data.json by key; methods check their own keys
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
-    **dict.fromkeys(("num_nodes", "num_features"), _is_count),
-    **dict.fromkeys(("notes", "class_names", "metrics", "automatic"), _are_texts),
-    **dict.fromkeys(("relation_names", "node_type_names"), _are_texts),
-    **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
-    **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
-    "two_sets": lambda value: value in (None, True, False),
-    "relation_types": lambda value: type(value) is list and all(map(_are_two_types, value)),
-    "edge_columns": lambda value: value is None or _is_count(value),
-    "edge_names": lambda value: value is None or _are_texts(value),
-    "target": _is_target,
-    "features": _are_scales,
-}
-
-
-def check_same_data(run: RunFolder, record: Record) -> None:
-    """Raise CheckpointError where record is not what a run was trained on."""
-    if not same_data(run, record):
-        raise CheckpointError(f"{record.name} is not the data that {run.path} was trained on; choose another --out")
 
 
 def data_metrics(source: str) -> tuple[str, ...]:
@@ -578,21 +357,6 @@ def _edge_names(graph: Graph) -> list[str] | None:
     return [*numbers, *(text.name for text in table.texts)]
 
 
-def drops_edge_data(folder: RunFolder) -> bool:
-    """Return whether a run reads no edge features and weights: by its settings, or as an MLP."""
-    settings = flatten(folder.settings())
-    return settings.get("method") == "mlp" or "drop" in (settings.get("edges"), settings.get("edges.use"))
-
-
-def check_edge_data(folder: RunFolder, graph: Graph) -> None:
-    """Raise DataError if other data have no edge features or weights, and those of a run had."""
-    had = load_data_facts(folder).get("edge_names", []) != []
-    if had and graph.edge_attr is None and graph.edge_weight is None and not drops_edge_data(folder):
-        raise DataError(
-            f"{graph.name} has no edge features or weights, and {folder.path} was trained with them. Add them"
-        )
-
-
 def reading_notes(record: Record) -> tuple[str, ...]:
     """Return notes on rows and values that the reader ignored."""
     if isinstance(record, GraphSet):
@@ -607,65 +371,6 @@ def relation_notes(record: Record, config: RunConfig) -> tuple[str, ...]:
     absent = np.setdiff1d(np.arange(len(record.relation_names)), record.relation[config.split.of(record).train])
     names = ", ".join(record.relation_names[r] for r in absent[:5])
     return (f"relations without a training event, whose scores are not trained: {names}",) if len(absent) else ()
-
-
-def time_zone_of_dates(run: RunFolder) -> str:
-    """Return the zone of the dates in a run's own file, "" if its times are numbers."""
-    return str(load_data_facts(run).get("dates") or "")
-
-
-# ---- other data, read as a run's own ----------------------------------------------------------------------------
-def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return the reading options of a run that also apply to other events."""
-    # features and number of nodes belong to the run's own data; records have no columns to name
-    if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
-        return {}
-    options = {
-        key: value for key, value in run_read.items() if key not in ("features", "num_nodes", "scale", "max_bytes")
-    }
-    return options | {"columns": None} | _columns_of(folder, run_read, nodes=False)
-
-
-def _columns_of(folder: RunFolder, run_read: Mapping[str, Any], *, nodes: bool = True) -> dict[str, Any]:
-    """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names.
-
-    Without nodes, those of tables of nodes are left out.
-    """
-    scalers = load_data_facts(folder).get("features") or {}
-    columns = {name: tuple(scaler.get("columns") or ()) for name, scaler in scalers.items()}
-    given = run_read.get("columns") or ()
-    if not nodes:
-        of_nodes = parse_column_specs(column_specs_of_run(columns.pop("x", ())))
-        given = [spec for spec in given if of_nodes.keys().isdisjoint(parse_column_specs([spec]))]
-    kinds = column_specs_of_run(tuple(dict.fromkeys(chain(*columns.values()))), given)
-    return {"columns": list(kinds)} if kinds else {}
-
-
-def inherited_graph_options(
-    folder: RunFolder, run_read: Mapping[str, Any], data: Any, read: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the reading options of a run that also apply to another graph."""
-    from hopstate.data.labels import has_column
-
-    is_frame_data = is_frame(data)
-    if not is_frame_data and not isinstance(data, (str, os.PathLike)):
-        return {}
-    if not is_frame_data and named_dataset(str(data)) is not None:
-        return {}
-    keys = ("undirected", "duplicates", "self_loops")
-    if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
-        return {key: run_read[key] for key in keys if key in run_read}
-    options = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
-    facts = load_data_facts(folder)
-    goal = (facts.get("target") or {}).get("goal")
-    if options.get("split_column") and not has_column(read.get("labels"), options["split_column"]):
-        options["split_column"] = None  # other labels need no splits
-    options |= _columns_of(folder, run_read)
-    if options.get("edge_columns") is None:
-        options["edge_columns"] = [] if drops_edge_data(folder) else facts.get("edge_names")
-    if goal is not None:
-        options["task"] = "classification" if goal == "classes" else "regression"
-    return options
 
 
 def is_table(path: Path, format: str = "auto") -> bool:

@@ -12,9 +12,10 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.shared.link import LinkRun
-from hopstate.runs.data import SOURCES, check_sources, load_data, load_run_data, same_data, settings_of_run
+from hopstate.runs.data import load_data
 from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
+from hopstate.runs.saved_run import SOURCES, SavedRun
 from hopstate.training.run_folder import RunFolder, flatten
 
 
@@ -46,8 +47,8 @@ def ensemble(
         >>> hopstate.ensemble(runs).method
         'ensemble'
     """
-    folders = [RunFolder.open(run) for run in runs]
-    resolved = [settings_of_run(folder) for folder in folders]
+    folders = [SavedRun.open(run) for run in runs]
+    resolved = [(folder.method, folder.method_settings()) for folder in folders]
     if len(folders) < 2 or {method.data for method, _ in resolved} not in ({"events"}, {"graph"}):
         raise ConfigError(f"runs: an ensemble combines at least two runs on links of one kind of data; got {len(runs)}")
     for folder, (method, shared) in zip(folders, resolved, strict=True):
@@ -67,17 +68,17 @@ def ensemble(
         method, flatten({**shared, **(config or {}), "runs": [str(folder.path) for folder in folders]})
     )
     if data is not None:
-        check_sources(folders[0], [name for name in SOURCES if name != "data"])
-    record = load_run_data(folders[0], *resolved[0]) if data is None else load_data(combined.data, combined.read, kind)
+        folders[0].check_sources([name for name in SOURCES if name != "data"])
+    record = folders[0].load_data() if data is None else load_data(combined.data, combined.read, kind)
     for folder in folders:
-        if not same_data(folder, record):
+        if not folder.was_trained_on(record):
             raise ConfigError(f"{folder.path} was trained on other data than {combined.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
     save = partial(_copy_inputs, folders[0]) if in_memory else None
     return fit_config(method, combined, out=out, record=record, with_baselines=True, save_data=save)
 
 
-def _copy_inputs(source: RunFolder, run: RunFolder, record: Any) -> str:
+def _copy_inputs(source: SavedRun, run: RunFolder, record: Any) -> str:
     register(run, record)
     shutil.copytree(source.path / FOLDER, run.path / FOLDER, dirs_exist_ok=True)
     return ""

@@ -33,7 +33,6 @@ from hopstate.io.output import (
     write_table,
 )
 from hopstate.random import random_state_kept
-from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.export import export_spec
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import QuerySession, open_session, score_session
@@ -44,6 +43,7 @@ from hopstate.runs.query_inputs import (
     query_relations,
     query_times,
 )
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.event_replay import EventReplay
 from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.streaming.live import PairQueries, continue_stream
@@ -51,7 +51,6 @@ from hopstate.streaming.protocols import HasMemory, LinkScorer, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.tokens.pair_features import TIME
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask
 from hopstate.training.tasks.task import ExplainsPairs
@@ -558,11 +557,10 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
 
 
 def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None) -> NodeExplanation:
-    folder = RunFolder.open(run)
-    known, _ = settings_of_run(folder)
-    names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
+    saved = SavedRun.open(run)
+    names = (saved.facts.get("features") or {}).get("x", {}).get("columns") or ()
     with load_run(run, data, device="cpu") as (_, task):
-        explanation = explain_node(task, known, node, names)
+        explanation = explain_node(task, saved.method, node, names)
     if out is not None:
         for path, table in zip(
             node_paths(out), (explanation.features, explanation.nodes, explanation.edges), strict=True

@@ -26,9 +26,9 @@ from hopstate.io.opening import exists, shorten
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.baselines import baselines_not_beaten
 from hopstate.runs.card import target_lines
-from hopstate.runs.data import load_data_facts
 from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.runs.run import Run, load, output_folder
+from hopstate.runs.saved_run import SavedRun
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, load_curves
 
@@ -78,7 +78,7 @@ def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) ->
         replace_files({folder / name: write for name, write in writes.items()}, marker=folder / HEAD)
         head = {"format": FORMAT, "method": texts["config.json"]["method"]}
         head["sha256"] = {name: _sha256(folder / name) for name in sorted(writes)}
-        card = model_card(RunFolder(folder), ids=IDS_FILE in writes)
+        card = model_card(SavedRun(folder), ids=IDS_FILE in writes)
         replace_files({folder / "README.md": _writer(card), folder / HEAD: _writer(json_text(head))})
     (folder / LOCK).unlink(missing_ok=True)
     return folder
@@ -180,9 +180,9 @@ def check_saved(folder: Path) -> list[str]:
             raise CheckpointError(f"{folder} lacks {name}; {_AGAIN}")
         if _sha256(folder / name) != sums[name]:
             raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
-    saved = RunFolder(folder)
+    saved = SavedRun(folder)
     method_of_run(saved.settings().get("method"), str(folder / "config.json"))
-    saved.result(), saved.baselines(), load_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
+    saved.result(), saved.baselines(), load_curves(saved), saved.facts, load_checkpoint(saved.weights)
     return sorted(names)
 
 
@@ -249,11 +249,11 @@ def _hub() -> ModuleType:
 
 
 # ---- the card ------------------------------------------------------------------------------------------------------
-def model_card(saved: RunFolder, *, ids: bool) -> str:
+def model_card(saved: SavedRun, *, ids: bool) -> str:
     """Return the card of a saved model, of a folder with all but the card; ids says whether ids of nodes go with it."""
     from jinja2 import Environment, StrictUndefined
 
-    settings, result, known = saved.settings(), saved.result(), load_data_facts(saved)
+    settings, result, known = saved.settings(), saved.result(), saved.facts
     method = method_of_run(settings.get("method"), str(saved.path / "config.json"))
     task = str(settings.get("task") or ("link" if method.data == "events" else "node"))
     name, test = str(known.get("name", settings.get("data"))), result["metrics"].get("test", {})

@@ -17,14 +17,10 @@ from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.evaluation import leak
 from hopstate.io.files import locked
 from hopstate.io.output import write_table
-from hopstate.runs.data import same_data, settings_of_run, time_zone_of_dates
 from hopstate.runs.load import (
-    is_event_stream_run,
     load_run,
     load_state,
     new_events,
-    preprocess_for_run,
-    require_event_stream_run,
     state_after_run_data,
     temporal_task,
     warn_new_ids,
@@ -37,9 +33,9 @@ from hopstate.runs.query_inputs import (
     resolve_nodes,
     with_index_of,
 )
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.live import PairQueries, continue_stream, initial_state
 from hopstate.training.progress import evaluation_progress
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.events import EventTask
 from hopstate.training.tasks.link import LinkTask
 
@@ -79,7 +75,7 @@ def evaluate(
         True
     """
     same_events = data is not None and not cold_start
-    data = plain_table(data) if is_event_stream_run(RunFolder.open(run)) else data
+    data = plain_table(data) if SavedRun.open(run).follows_events else data
     with (
         load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (computation, task),
         torch.no_grad(),
@@ -126,25 +122,23 @@ def predict(
 
     from hopstate.training.tasks.event_node import EventNodeTask
 
-    folder = RunFolder.open(run)
-    check_table(out, folder, data, read)  # before the work, not after it
-    temporal = is_event_stream_run(folder)
+    saved = SavedRun.open(run)
+    check_table(out, saved, data, read)  # before the work, not after it
+    temporal = saved.follows_events
     given = plain_table(data) if temporal else data
-    new = new_events(folder, given, read or {}, features=cold_start) if temporal and data is not None else None
-    if new is not None and not same_data(folder, new) and not (cold_start and split != "all"):
+    new = new_events(saved, given, read or {}, features=cold_start) if temporal and data is not None else None
+    if new is not None and not saved.was_trained_on(new) and not (cold_start and split != "all"):
         if split != "all":
             raise ConfigError(
                 f"events after the run's own have no {split} split; leave --split out, or give --cold-start"
             )
-        table = _predict_later(folder, new, data, device, cold_start=cold_start)
+        table = _predict_later(saved, new, data, device, cold_start=cold_start)
     else:
         with load_run(run, given, read, device) as (computation, task), torch.no_grad(), computation.precision():
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
                 stream, whole = task.stream, data is not None and split == "all"
-                table = in_input_order(
-                    columns, stream, data, stream.time_unit, time_zone_of_dates(folder), include_unscored=whole
-                )
+                table = in_input_order(columns, stream, data, stream.time_unit, saved.dates, include_unscored=whole)
             else:
                 table = pd.DataFrame(columns)
     if out is not None:
@@ -153,7 +147,7 @@ def predict(
 
 
 def _predict_later(
-    folder: RunFolder,
+    saved: SavedRun,
     new: EventStream,
     given: Any,
     device: str | None,
@@ -161,12 +155,12 @@ def _predict_later(
     cold_start: bool,
 ) -> pd.DataFrame:
     """Return predictions of events after the run's data; with cold_start, of a separate stream."""
-    new = preprocess_for_run(folder, new)
-    with temporal_task(folder.path, device) as (_, task):
-        past = initial_state(task, new) if cold_start else state_after_run_data(folder, task)
+    new = saved.preprocess(new)
+    with temporal_task(saved.path, device) as (_, task):
+        past = initial_state(task, new) if cold_start else state_after_run_data(saved, task)
         if not cold_start:
             warn_new_ids(past, new)
-        dates = new.dates if cold_start else time_zone_of_dates(folder)
+        dates = new.dates if cold_start else saved.dates
         try:
             columns, after = continue_stream(task, past, new, allow_duplicates=True)
         except TimeOrderError as error:
@@ -226,26 +220,24 @@ def score_stream(
     """
     from hopstate.data.stream_checkpoint import check_folder, save_stream_state
 
-    folder = RunFolder.open(run)
-    require_event_stream_run(folder)
-    target = Path(save) if save is not None else folder.path / "state"
+    saved = SavedRun.open(run)
+    saved.require_events()
+    target = Path(save) if save is not None else saved.path / "state"
     check_folder(target)
-    check_table(out, folder, data, read)
-    own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
+    check_table(out, saved, data, read)
+    own_state = os.path.realpath(target) == os.path.realpath(saved.path / "state")
     with (
-        locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
+        locked(saved.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
         temporal_task(run, device) as (_, task),
     ):
-        new = preprocess_for_run(folder, new_events(folder, plain_table(data), read or {}))
+        new = saved.preprocess(new_events(saved, plain_table(data), read or {}))
         columns, after = continue_stream(
             task,
-            load_state(folder, task, state, ignore_state=ignore_state),
+            load_state(saved, task, state, ignore_state=ignore_state),
             new,
             allow_duplicates=allow_duplicates,
         )
-        table = in_input_order(
-            columns, new, data, after.time_unit or "", time_zone_of_dates(folder), include_unscored=True
-        )
+        table = in_input_order(columns, new, data, after.time_unit or "", saved.dates, include_unscored=True)
         save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out)))
     return table
 
@@ -295,11 +287,12 @@ def node_outputs(
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, time = nodes["node"].to_numpy(), nodes["t"].to_numpy()
-    with temporal_task(run, device) as (folder, task):
+    with temporal_task(run, device) as (saved, task):
         if not isinstance(task, EventNodeTask) or not task.takes_nodes:
-            name = settings_of_run(folder)[0].name
-            raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
-        past, dates = load_state(folder, task, state, ignore_state=ignore_state), time_zone_of_dates(folder)
+            raise ConfigError(
+                f"{saved.path} is a run of {saved.method.name}, which has no classes of nodes; see predict"
+            )
+        past, dates = load_state(saved, task, state, ignore_state=ignore_state), saved.dates
         queried = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
         times = query_times(past, time, len(queried), "nodes", dates)
         unknown = queried.names[queried.rows < 0]

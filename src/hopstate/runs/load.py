@@ -35,28 +35,18 @@ from hopstate.errors import (
 from hopstate.io.files import cache_folder, replace_file, save_array
 from hopstate.io.opening import exists, expand_home, reading
 from hopstate.io.tensors import load_npy
-from hopstate.methods.method import Context, Method
+from hopstate.methods.method import Context
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept, seed_everything
 from hopstate.runs.data import (
-    check_edge_data,
-    check_sources,
-    config_of_run,
-    inherited_graph_options,
-    inherited_read_options,
     is_table,
     load_data,
-    load_data_facts,
-    load_run_data,
     named_dataset,
     preprocess,
-    preprocess_as,
     reader_kwargs,
-    same_data,
-    settings_of_run,
-    time_zone_of_dates,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, register
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
@@ -94,10 +84,10 @@ def load_run(
         bare: build the task without events, for a model that continues from a stream state.
         same_events: reject events that differ from the training data, because they would replace the whole history.
     """
-    folder = RunFolder.open(run)
+    saved = SavedRun.open(run)
     given = {key: as_frame(value) for key, value in (read or {}).items()}
     tables = {key: value for key, value in given.items() if is_frame(value) or is_array(value)}
-    chosen, settings = settings_of_run(folder)
+    chosen, settings = saved.method, saved.method_settings()
     if device is not None:
         settings["loop"]["device"] = device
     if evaluation:
@@ -105,35 +95,34 @@ def load_run(
             raise ConfigError(f"{chosen.name} has no settings of evaluation to change")
         settings["evaluation"] |= evaluation
     # the split and tokens of other data are not kept
-    where: AbstractContextManager[Path | str] = nullcontext(folder.path)
+    where: AbstractContextManager[Path | str] = nullcontext(saved.path)
     if data is not None:
         where = TemporaryDirectory(prefix="hopstate-")
     with where as place:
         with random_state_kept():
-            saved = load_checkpoint(folder.weights)
-            facts = load_data_facts(folder) | {"multilabel": settings["read"].get("multilabel")}
-            config = _config(folder, chosen, settings, data, given, tables)
+            checkpoint = load_checkpoint(saved.weights)
+            facts = saved.facts | {"multilabel": settings["read"].get("multilabel")}
+            config = _config(saved, settings, data, given, tables)
             if bare:
                 record: Any = _empty_stream(facts)
             elif tables or not (data is None or isinstance(data, (str, Path))):
                 record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
             else:
                 if data is None:
-                    check_sources(folder)
+                    saved.check_sources()
                 with muted_warnings() if data is None else nullcontext():  # training has given them
                     record = load_data(config.data, config.read, chosen.data)
             if not bare:
-                _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
+                _check_record(saved, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
-                split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
+                split_other_links(saved, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
             context = Context(run=Path(place), cache=cache_folder(), trained=facts)
-            loaded = _build(folder, chosen, config, record, context, saved.tensors.get("model", {}))
+            loaded = _build(saved, config, record, context, checkpoint.tensors.get("model", {}))
         yield loaded
 
 
 def _config(
-    folder: RunFolder,
-    method: Method,
+    run: SavedRun,
     settings: dict[str, Any],
     data: Any,
     given: dict[str, Any],
@@ -143,22 +132,18 @@ def _config(
     if "scale" in given:
         raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
     if data is not None:
-        run_read, read = settings["read"], {}
-        if method.data == "graph":
-            read = inherited_graph_options(folder, run_read, data, given)
-        elif method.data == "events":
-            read = inherited_read_options(folder, run_read, data)
-        if run_read.get("missing", "error") != "error":
-            read["missing"] = run_read["missing"]
+        missing, read = settings["read"].get("missing", "error"), run.inherited_read_options(data, given)
+        if missing != "error":
+            read["missing"] = missing
         settings["read"] = read | given | {key: f"memory:{key}" for key in tables}
     if isinstance(data, (str, Path)):
         settings["data"] = str(data)
-    return config_of_run(folder, method, settings)
+    return run.config(settings)
 
 
-def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, same_events: bool) -> None:
+def _check_record(run: SavedRun, record: Record, name: str, *, other: bool, same_events: bool) -> None:
     """Warn of own data that have changed since training; reject other events if same_events is set."""
-    if same_data(folder, record):
+    if run.was_trained_on(record):
         return
     if not other:
         warnings.warn(
@@ -168,7 +153,7 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
             stacklevel=5,
         )
     if isinstance(record, Graph):
-        check_edge_data(folder, record)
+        run.check_edge_data(record)
     if same_events and isinstance(record, EventStream):
         raise ConfigError(
             f"{record.name} contains other events than the run was trained on. Add --cold-start (cold_start=True) to "
@@ -195,15 +180,15 @@ def _is_table(data: Any) -> bool:
 
 
 def _build(
-    folder: RunFolder, method: Method, config: Any, record: Any, context: Context, weights: dict[str, Any]
+    run: SavedRun, config: Any, record: Any, context: Context, weights: dict[str, Any]
 ) -> tuple[Computation, Task]:
     seed_everything(config.loop.seed)
-    where = str(folder.weights)
-    with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
-        record, _ = preprocess(record, config, context, edges=method.reads_edges(config))
+    where = str(run.weights)
+    with reading(run.path, "a trained run", CheckpointError), within_weights(weights, where, record):
+        record, _ = preprocess(record, config, context, edges=run.method.reads_edges(config))
         quiet = replace(config, loop=replace(config.loop, progress=False))  # training has printed these notes
         with idle_reset():
-            task = method.task(record, quiet, context)
+            task = run.method.task(record, quiet, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
@@ -213,57 +198,42 @@ def _build(
 
 
 # ---- the state of a run ----------------------------------------------------------------------------------------
-def is_event_stream_run(folder: RunFolder) -> bool:
-    """Return whether a run is of a method for event streams."""
-    return settings_of_run(folder)[0].data == "events"
-
-
-def require_event_stream_run(folder: RunFolder) -> None:
-    """Raise ConfigError unless a run is of a method for event streams."""
-    method, _ = settings_of_run(folder)
-    if method.data != "events":
-        raise ConfigError(
-            f"{folder.path} is a run of {method.name}, which works on {method.data} and has no event history. For "
-            "links choose a method for events, or fit a graph with --task link"
-        )
-
-
-def saved_state_folder(folder: RunFolder) -> Path | None:
+def saved_state_folder(run: RunFolder) -> Path | None:
     """Return the folder of the state that `stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
-    state_folder = folder.path / "state"
+    state_folder = run.path / "state"
     return state_folder if holds_stream_state(state_folder) else None
 
 
 @contextmanager
-def temporal_task(run: str | Path, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
-    """Yield the folder and the task of a temporal run, without its data, ready to follow a state."""
-    folder = RunFolder.open(run)
-    require_event_stream_run(folder)
+def temporal_task(run: str | Path, device: str | None = None) -> Iterator[tuple[SavedRun, Any]]:
+    """Yield the run and the task of a temporal run, without its data, ready to follow a state."""
+    saved = SavedRun.open(run)
+    saved.require_events()
     with load_run(run, device=device, bare=True) as (computation, task), torch.no_grad(), computation.precision():
         assert isinstance(task, LiveTask)
-        yield folder, task
+        yield saved, task
 
 
 def load_state(
-    folder: RunFolder, task: LiveTask[Any], state: str | Path | None = None, *, ignore_state: bool = False
+    run: SavedRun, task: LiveTask[Any], state: str | Path | None = None, *, ignore_state: bool = False
 ) -> StreamState:
     """Return the stream state in a folder, otherwise the saved one, otherwise the state after the run's data."""
     from hopstate.data.stream_checkpoint import load_stream_state
 
-    start = None if ignore_state else state if state is not None else saved_state_folder(folder)
+    start = None if ignore_state else state if state is not None else saved_state_folder(run)
     if start is None:
-        return state_after_run_data(folder, task)
+        return state_after_run_data(run, task)
     return load_stream_state(start, model=fingerprint(task))
 
 
-def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
+def state_after_run_data(run: SavedRun, task: LiveTask[Any]) -> StreamState:
     """Return the stream state after the run's data."""
     from hopstate.data.stream_checkpoint import load_stream_state
 
-    record = _load_run_events(folder)
-    if not same_data(folder, record):
+    record = _load_run_events(run)
+    if not run.was_trained_on(record):
         warnings.warn(
             f"{record.source or record.name} differs from the data that this run was trained on. It is used as the "
             "run's event history",
@@ -272,14 +242,14 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
         )
     else:
         with suppress(CheckpointError, MissingFileError):  # none, corrupt or of older weights: compute it
-            return load_stream_state(folder.path / PAST, model=fingerprint(task))
-    return state_after_stream(task, preprocess_for_run(folder, record))
+            return load_stream_state(run.path / PAST, model=fingerprint(task))
+    return state_after_stream(task, run.preprocess(record))
 
 
-def _load_run_events(folder: RunFolder) -> EventStream:
+def _load_run_events(run: SavedRun) -> EventStream:
     """Return a run's own events."""
     try:
-        return load_run_data(folder, *settings_of_run(folder))
+        return run.load_data()
     except MissingFileError as error:
         raise MissingFileError(
             f"{error}; this run answers from its own data, which are its past: put them back, or give them again: "
@@ -287,37 +257,32 @@ def _load_run_events(folder: RunFolder) -> EventStream:
         ) from None
 
 
-def register_data(folder: RunFolder, data: Any) -> Record:
+def register_data(run: SavedRun, data: Any) -> Record:
     """Read a run's own data again, and use them for the run as long as the returned record lives."""
-    method, settings = settings_of_run(folder)
+    method = run.method
     inputs = parse_inputs(method.data, data, None, None)
-    config = config_of_run(folder, method, settings | {"data": inputs.source})
+    config = run.config(run.method_settings() | {"data": inputs.source})
     if inputs.record is None and not inputs.tables:
         record = load_data(config.data, config.read, method.data)
     else:
         record = record_of(method.data, data, inputs.tables, reader_kwargs(config.read))
-    register(folder, record)
+    register(run, record)
     return record
 
 
-def save_run_state(folder: RunFolder, record: EventStream) -> None:
+def save_run_state(run: SavedRun, record: EventStream) -> None:
     """Save the stream state after a finished run's data, so that later commands do not recompute it."""
     from hopstate.data.stream_checkpoint import save_stream_state
 
     try:
-        with temporal_task(folder.path) as (_, task):
-            save_stream_state(state_after_stream(task, preprocess_for_run(folder, record)), folder.path / PAST)
+        with temporal_task(run.path) as (_, task):
+            save_stream_state(state_after_stream(task, run.preprocess(record)), run.path / PAST)
     except HopstateError as error:
         warnings.warn(f"the state after the run's data was not saved: {error}", HopstateWarning, stacklevel=3)
 
 
 # ---- new events ----------------------------------------------------------------------------------------------
-def preprocess_for_run(folder: RunFolder, record: EventStream) -> Any:
-    """Return events with features scaled and classes aligned as in training."""
-    return preprocess_as(record, load_data_facts(folder))
-
-
-def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
+def new_events(run: SavedRun, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
     """Read events for a run with its reading options; features are not scaled."""
     from hopstate.data.readers.read_events import read_events
 
@@ -325,13 +290,10 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
     if read.get("features") is not None and not features:
         raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.features out")
-    method, settings = settings_of_run(folder)
     if isinstance(data, str) and named_dataset(data) is not None:
         return load_dataset(data, **dict(read))
-    facts, run_read = load_data_facts(folder), settings["read"]
-    config = config_of_run(
-        folder, method, settings | {"read": inherited_read_options(folder, run_read, data) | dict(read)}
-    )
+    facts, settings = run.facts, run.method_settings()
+    config = run.config(settings | {"read": run.inherited_read_options(data, read) | dict(read)})
     options = reader_kwargs(config.read)
     if is_frame(data) or isinstance(data, (str, os.PathLike)):
         options |= {"text_ids": True} if facts.get("text_ids") else {}
@@ -348,10 +310,10 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         known = tuple(facts.get(f"{field}_names", ()))
         events = in_known_types(events, field, known, needed=field == "relation")
     events = with_types_by_relation(events, facts.get("relation_types"), facts.get("node_type_names", ()))
-    dates = time_zone_of_dates(folder)
+    dates = run.dates
     if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
         events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
-    named, table = run_read.get("edge_columns") or (), events.edge_table
+    named, table = settings["read"].get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
     return events

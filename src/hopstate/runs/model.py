@@ -17,14 +17,13 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.methods.shared.programs import ExportSpec
-from hopstate.runs.data import settings_of_run, time_zone_of_dates
-from hopstate.runs.load import is_event_stream_run, load_run, load_state, register_data
+from hopstate.runs.load import load_run, load_state, register_data
 from hopstate.runs.query_inputs import parse_query_times, query_relations
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import LazyMemoryScorer
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.devices import bare
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask
@@ -51,10 +50,10 @@ class TrainedModel(nn.Module):
 
     def __init__(self, run: str | Path, data: Any = None, device: str | None = None) -> None:
         super().__init__()
-        folder = RunFolder.open(run)
-        self._folder = folder
-        temporal, self._dates = is_event_stream_run(folder), time_zone_of_dates(folder)
-        self._record = register_data(folder, data) if temporal and data is not None else None
+        saved = SavedRun.open(run)
+        self._saved = saved
+        temporal, self._dates = saved.follows_events, saved.dates
+        self._record = register_data(saved, data) if temporal and data is not None else None
         with load_run(run, None if temporal else data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
@@ -63,7 +62,7 @@ class TrainedModel(nn.Module):
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
-                    self.past = load_state(folder, task)
+                    self.past = load_state(saved, task)
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
 
@@ -148,7 +147,7 @@ class TrainedModel(nn.Module):
             explainer = Explainer(module, GNNExplainer(), explanation_type="model", edge_mask_type="object", ...)
             explainer(inputs["x"], inputs["edge_index"], index=3)
         """
-        method, _ = settings_of_run(self._folder)
+        method = self._saved.method
         if not callable(method.export):
             raise ConfigError(f"{method.name} has no form of plain tensors: {method.export}")
         form: ExportSpec = method.export(self.task)

@@ -23,8 +23,7 @@ from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
 from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import node_rows
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
-from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task, warn_new_ids
+from hopstate.runs.load import load_run, load_state, new_events, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     NO_COLUMNS,
     Columns,
@@ -40,9 +39,9 @@ from hopstate.runs.query_inputs import (
     warn_unseen,
     with_index_of,
 )
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.live import PairQueries, continue_stream, fingerprint, state_after_stream
 from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -61,7 +60,7 @@ class QuerySession:
     """A link-prediction run with a stream state, opened for queries.
 
     Args:
-        folder: the run.
+        run: the run.
         task: its task, without its data.
         past: the state.
         pace: duration of a time slice, so that a service can interleave queries. Default: no slices.
@@ -71,13 +70,13 @@ class QuerySession:
 
     def __init__(
         self,
-        folder: RunFolder,
+        run: SavedRun,
         task: LinkTask,
         past: StreamState,
         pace: SliceSizer | None = None,
     ) -> None:
-        self.folder, self.task, self._pace = folder, task, pace
-        self.columns = columns_of(settings_of_run(folder)[1]["read"])
+        self.run, self.task, self._pace = run, task, pace
+        self.columns = columns_of(run.method_settings()["read"])
         self.curve: IsotonicCurve | HopstateError | None = None
         self._follow(past)
 
@@ -97,12 +96,12 @@ class QuerySession:
     @cached_property
     def two_sets(self) -> bool:
         """Whether the data are bipartite, with ids prefixed by u and i."""
-        return bool(load_data_facts(self.folder).get("two_sets"))
+        return bool(self.run.facts.get("two_sets"))
 
     @cached_property
     def dates(self) -> str:
         """The zone of the dates in the run's own file, "" if its times are numbers."""
-        return time_zone_of_dates(self.folder)
+        return self.run.dates
 
     def now(self) -> Any:
         """Return the first time after the last known event."""
@@ -165,19 +164,20 @@ def open_session(
 
     history: events in place of the run's own.
     """
-    with temporal_task(run, device) as (folder, task):
+    with temporal_task(run, device) as (saved, task):
         if links and not isinstance(task, LinkTask):
-            name = settings_of_run(folder)[0].name
-            raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
+            raise ConfigError(
+                f"{saved.path} is a run of {saved.method.name}, which scores no pairs; see predict and node_outputs"
+            )
         if history is None:
-            past = load_state(folder, task, state, ignore_state=ignore_state)
+            past = load_state(saved, task, state, ignore_state=ignore_state)
         else:
-            past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(history), {})))
+            past = state_after_stream(task, saved.preprocess(new_events(saved, plain_table(history), {})))
         for one in _as_list(events):
-            new = preprocess_for_run(folder, new_events(folder, one, read or {}))
+            new = saved.preprocess(new_events(saved, one, read or {}))
             warn_new_ids(past, new)
             past = continue_stream(task, past, new, score=False)[1]
-        yield QuerySession(folder, task, past)
+        yield QuerySession(saved, task, past)
 
 
 def _as_list(events: Any) -> list[Any]:
@@ -234,10 +234,10 @@ def score(
         >>> hopstate.score(run.path, [(1, 4), (1, 6)], time=300)["t"].tolist()
         [300, 300]
     """
-    folder = RunFolder.open(run)
-    check_table(out, folder, pairs, read, *_as_list(events))
+    saved = SavedRun.open(run)
+    check_table(out, saved, pairs, read, *_as_list(events))
     given = plain_table(pairs)
-    if is_static_link_run(folder):
+    if saved.predicts_static_links:
         reject_temporal_options(
             time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
         )
@@ -377,10 +377,10 @@ def rank(
         >>> hopstate.rank(run.path, 1, top=2)["rank"].tolist()
         [1, 2]
     """
-    folder = RunFolder.open(run)
-    check_table(out, folder, sources, read, candidates, *_as_list(events))
+    saved = SavedRun.open(run)
+    check_table(out, saved, sources, read, candidates, *_as_list(events))
     _check_counts(top, prefilter)
-    if is_static_link_run(folder):
+    if saved.predicts_static_links:
         reject_temporal_options(
             time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
             ignore_state=ignore_state, prefilter=prefilter,
@@ -608,7 +608,7 @@ class Prefilter:
 
 def prefilter_recall(opened: QuerySession, count: int) -> float:
     """Return the recall of a prefilter on a sample of validation events; NaN if there are none."""
-    with load_run(opened.folder.path) as (_, task):
+    with load_run(opened.run.path) as (_, task):
         assert isinstance(task, LinkTask)
         return prefilter_recall_on(task.stream, task.split.val, count)
 
@@ -628,11 +628,6 @@ def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_e
 
 # ---- links of a graph without times --------------------------------------------------------------------------
 # Scores equal those of `evaluate` up to rounding.
-def is_static_link_run(folder: RunFolder) -> bool:
-    """Return whether a run predicts links of a graph without times."""
-    return settings_of_run(folder)[1].get("task") == "link"
-
-
 def reject_temporal_options(**given: Any) -> None:
     """Raise ConfigError for options, given by name, that only event streams have."""
     for name, value in given.items():
@@ -712,11 +707,11 @@ class GraphSession:
 @contextmanager
 def graph_session(run: str | Path, device: str | None) -> Iterator[GraphSession]:
     """Yield a run of links of a graph opened for queries."""
-    folder = RunFolder.open(run)
-    read = settings_of_run(folder)[1].get("read") or {}
+    saved = SavedRun.open(run)
+    read = saved.method_settings()["read"]
     with load_run(run, device=device) as (computation, task), torch.no_grad(), computation.precision():
         assert isinstance(task, StaticLinkTask)
-        yield GraphSession(task, columns_of(read), typed=bool(load_data_facts(folder).get("relation_names")))
+        yield GraphSession(task, columns_of(read), typed=bool(saved.facts.get("relation_names")))
 
 
 # ---- probabilities -------------------------------------------------------------------------------------------
@@ -736,7 +731,7 @@ def calibration_of(opened: QuerySession) -> IsotonicCurve:
     """Return the calibration curve from the run folder, otherwise fit one to validation once per session."""
     if opened.curve is None:
         try:
-            opened.curve = load_calibration(opened.folder, opened.task) or _fit_calibration(opened)
+            opened.curve = load_calibration(opened.run, opened.task) or _fit_calibration(opened)
         except HopstateError as error:
             opened.curve = error
     if isinstance(opened.curve, HopstateError):
@@ -745,7 +740,7 @@ def calibration_of(opened: QuerySession) -> IsotonicCurve:
 
 
 def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
-    with load_run(opened.folder.path) as (computation, task), computation.precision():
+    with load_run(opened.run.path) as (computation, task), computation.precision():
         assert isinstance(task, LinkTask)
         curve = task.calibration_curve()
     if curve is None:
@@ -753,15 +748,15 @@ def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
     return curve
 
 
-def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
+def load_calibration(run: SavedRun, task: LinkTask) -> IsotonicCurve | None:
     """Load the calibration of a run folder; None if it is missing or of other weights, settings or data."""
-    if not (folder.path / CALIBRATION_FILE).is_file():
+    if not (run.path / CALIBRATION_FILE).is_file():
         return None
     try:
-        saved = folder.read_json(CALIBRATION_FILE)
+        saved = run.read_json(CALIBRATION_FILE)
         if (
             not isinstance(saved, dict)
-            or saved.get("model") != _key(folder, task)
+            or saved.get("model") != _key(run, task)
             or saved.get("format") != _CALIBRATION_FORMAT
         ):
             return None
@@ -774,22 +769,22 @@ def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
     return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
 
 
-def save_calibration(folder: RunFolder, task: LinkTask) -> None:
+def save_calibration(run: SavedRun, task: LinkTask) -> None:
     """Save the calibration of a trained run, so that queries need not fit it."""
     pooled = task.evaluation.protocol == "pooled"  # then the last validation has already fitted the curve
     curve = task.curve if pooled else task.calibration_curve()
     if curve is None:
         return
-    facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}
+    facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(run, task)}
     facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "num_events": curve.num_events}
     try:
-        folder.write_json(CALIBRATION_FILE, facts | {"ratio": curve.ratio, "strategy": curve.strategy})
+        run.write_json(CALIBRATION_FILE, facts | {"ratio": curve.ratio, "strategy": curve.strategy})
     except StorageError as error:
         warnings.warn(f"the calibration was not saved: {error}", HopstateWarning, stacklevel=5)
 
 
-def _key(folder: RunFolder, task: LinkTask) -> str:
+def _key(run: SavedRun, task: LinkTask) -> str:
     """Return a key of weights, settings and data, because models without weights have equal fingerprints."""
-    files = (folder.path / name for name in ("config.json", "data.json"))
+    files = (run.path / name for name in ("config.json", "data.json"))
     content = b"".join(file.read_bytes() for file in files if file.is_file())
     return f"{fingerprint(task)}-{hashlib.sha256(content).hexdigest()[:16]}"

@@ -37,8 +37,7 @@ from hopstate.errors import (
 )
 from hopstate.io.files import check_output
 from hopstate.io.output import check_table_path
-from hopstate.runs.data import settings_of_run
-from hopstate.training.run_folder import RunFolder
+from hopstate.runs.saved_run import SavedRun
 from hopstate.training.tasks.events import to_user_ids
 
 if TYPE_CHECKING:
@@ -113,14 +112,12 @@ def _is_in_file(record: EventStream) -> np.ndarray:
     return record.in_file(np.arange(len(record))) >= 0
 
 
-def check_table(
-    out: str | Path | None, folder: RunFolder, data: Any, read: Mapping[str, Any] | None, *more: Any
-) -> None:
+def check_table(out: str | Path | None, run: SavedRun, data: Any, read: Mapping[str, Any] | None, *more: Any) -> None:
     """Check that a table can be written and overwrites no input file."""
     if out is None:
         return
     check_table_path(out)
-    settings = settings_of_run(folder)[1]
+    settings = run.method_settings()
     files = [value for options in (settings.get("read") or {}, read or {}) for value in options.values()]
     check_output(Path(out), settings.get("data"), data, *files, *more)
 

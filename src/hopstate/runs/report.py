@@ -24,8 +24,8 @@ from hopstate.errors import CheckpointError, ConfigError, MissingFileError
 from hopstate.evaluation.labels import baseline_label, figure, is_error, links_label, metric_label, sort_key
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists
-from hopstate.runs.data import load_data_facts
 from hopstate.runs.reproduce import Line, compared, read_lines
+from hopstate.runs.saved_run import SavedRun
 from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
@@ -194,7 +194,7 @@ def collect(paths: Iterable[str | Path]) -> list[Group]:
 
 def read_run(path: Path) -> RunInfo:
     """Return what a report says of a run folder, finished or not."""
-    folder = RunFolder.open(path)
+    folder = SavedRun.open(path)
     config = folder.settings()
     flat = flatten(config)
     environment = folder.read_json("environment.json") if exists(path / "environment.json") else {}
@@ -209,7 +209,7 @@ def read_run(path: Path) -> RunInfo:
         method=config["method"],
         data=Path(config["data"]).name,
         source=config["data"],
-        content_hash=load_data_facts(folder).get("content_hash", "") if exists(path / "data.json") else "",
+        content_hash=folder.facts.get("content_hash", "") if exists(path / "data.json") else "",
         number=", ".join(f"{name} {flat[key]}" for key, name in NUMBERS.items() if key in flat),
         settings={key: value for key, value in flat.items() if key not in (*NUMBERS, *FREE, "method", "data")},
         history=folder.history(),

@@ -30,18 +30,16 @@ from hopstate.io.files import (
 from hopstate.methods import get_method
 from hopstate.methods.config import as_dict, parse_given
 from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.random import random_state_kept
 from hopstate.runs.data import (
-    check_same_data,
     data_metrics,
     describe,
     load_data,
-    load_data_facts,
     preprocess,
     reader_kwargs,
     reading_notes,
     relation_notes,
-    resolve_config,
     scaling_notes,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
@@ -49,9 +47,10 @@ from hopstate.runs.inference import evaluate, node_outputs, predict, score_strea
 from hopstate.runs.load import register_data, save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import rank, save_calibration, score
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, peak_memory_mb
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_loggers, remote_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, baselines_of, flatten
 from hopstate.training.tasks.link import LinkTask
@@ -206,6 +205,56 @@ def fit(
     )
 
 
+def resolve_config(
+    method: Method,
+    parse: Callable[[Mapping[str, Any]], Any],
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    record: Record | None = None,
+    automatic: Mapping[str, Any] | None = None,
+    auto: bool = True,
+) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Return the configuration of a run, its data if they were loaded, and the automatic settings that were chosen.
+
+    Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
+    otherwise from the method's defaults.
+
+    `parse` maps defaults by dotted name to a configuration. `automatic` are those chosen for another run, to use the
+    same for several. Without `auto` there are none, unless the run begins from another (`init`).
+    """
+    if resume and out is None:
+        raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    # Lenient, to read the data by: automatic defaults may enable a setting that has no effect now. What is returned is
+    # parsed again and refuses settings without effect.
+    with idle_reset():
+        config = parse({})
+    check_loggers(config.loop.logger)
+    if resume and out is not None and (Path(out) / "config.json").is_file():
+        saved = SavedRun(out)
+        stored, known = flatten(saved.settings()), flatten(as_dict(config))
+        saved.check_sources([name for name, value in known.items() if value is None])
+        resumed = parse({k: v for k, v in stored.items() if k in known})
+        if remote := remote_loggers(resumed.loop.logger) - remote_loggers(config.loop.logger):
+            raise ConfigError(
+                f"{saved.path / 'config.json'} names loop.logger={resumed.loop.logger}, and "
+                f"{', '.join(sorted(remote))} may open a network address. Give it again: --loop.logger "
+                f"{resumed.loop.logger}, or --loop.logger none"
+            )
+        return resumed, record, {}
+    from_another_run = isinstance(config, EventNodeRun) and config.init is not None
+    if method.auto_config is None or not (auto or from_another_run):
+        return parse({}), record, {}
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    chosen = automatic or method.auto_config(record, config, data_metrics(config.data))
+    resolved = parse(chosen)
+    settings = flatten(as_dict(resolved))
+    text = ", ".join(f"{key}={settings[key]}" for key in sorted(chosen) if settings[key] == chosen[key])
+    if text and not automatic:
+        note(resolved.loop, f"{method.name}, automatic settings: {text}")
+    return resolved, record, chosen
+
+
 @random_state_kept()
 def fit_config(
     method: Method,
@@ -251,7 +300,7 @@ def fit_config(
         if ranks.is_first:
             has_trained_run = (run.path / "data.json").is_file() and not run.never_trained()
             if has_trained_run and run.settings().get("method") == method.name:
-                check_same_data(run, record)  # before anything of the run is rewritten
+                SavedRun(folder).require_same_data(record)  # before anything of the run is rewritten
             RunFolder.create(folder, stored_config(method, config), resume=resume)
             save_node_ids(run, record)
             unsaved = save_data(run, record) if save_data is not None else ""
@@ -276,7 +325,7 @@ def fit_config(
             task = method.task(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
-            chosen = load_data_facts(run).get("automatic", [])
+            chosen = SavedRun(folder).facts.get("automatic", [])
         else:
             settings = flatten(as_dict(config))
             chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)
@@ -289,10 +338,10 @@ def fit_config(
         evaluate_baselines = with_baselines and "test" in result.metrics and ranks.is_first
         baselines = _baselines(method, ready, config, context, task) if evaluate_baselines else {}
         if evaluate_baselines and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
-            save_run_state(run, record)
+            save_run_state(SavedRun(folder), record)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.is_first:
             with torch.no_grad(), trainer.precision():
-                save_calibration(run, task)
+                save_calibration(SavedRun(folder), task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, baselines, in_memory)
 
@@ -385,7 +434,7 @@ def load(path: str | Path, data: Any = None) -> Run:
         >>> hopstate.load(run.path).method
         'recency'
     """
-    folder = RunFolder.open(path)
+    folder = SavedRun.open(path)
     if not (folder.path / "result.json").is_file():
         raise CheckpointError(f"{path} was not finished; continue it with resume (--resume --out {path})")
     result = folder.result()

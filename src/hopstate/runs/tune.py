@@ -35,9 +35,9 @@ from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, Range, RunConfig, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data, reader_kwargs, resolve_config
+from hopstate.runs.data import load_data, reader_kwargs
 from hopstate.runs.in_memory import parse_inputs, record_of
-from hopstate.runs.run import fit_config, output_folder, stored_config
+from hopstate.runs.run import fit_config, output_folder, resolve_config, stored_config
 from hopstate.training.run_folder import FREE, PATHS, RunFolder, flatten
 
 if TYPE_CHECKING:

@@ -36,15 +36,11 @@ from hopstate.data.vocabulary import LONGEST, Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, listed, muted_warnings, nearest
 from hopstate.runs.data import (
     apply_scalers,
-    config_of_run,
-    inherited_read_options,
-    load_data_facts,
     preprocess_as,
     reader_kwargs,
-    settings_of_run,
 )
 from hopstate.runs.query_inputs import parse_query_times
-from hopstate.training.run_folder import RunFolder
+from hopstate.runs.saved_run import SavedRun
 
 ID = "event_id"
 RELATION = "relation"  # field of a logged event, of a run whose events have relations
@@ -260,7 +256,7 @@ def check_handling(late: str, unknown_fields: str) -> None:
 class EventParser:
     """How a run's further events are read; `LiveRun` has the options."""
 
-    def __init__(self, run: RunFolder, late: Late) -> None:
+    def __init__(self, run: SavedRun, late: Late) -> None:
         self.run, self.late = run, late
         self.skew_limit: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run)
@@ -268,7 +264,7 @@ class EventParser:
         declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
         features = {*declared_columns, *(self._reading.get("edge_columns") or ())}
-        self._facts = load_data_facts(run)
+        self._facts = run.facts
         self._relations: tuple[str, ...] = tuple(self._facts.get("relation_names") or ())
         if taken := sorted(features.intersection((*_USUAL, *([RELATION] if self._relations else [])))):
             raise ConfigError(
@@ -498,9 +494,8 @@ class EventParser:
         return found
 
 
-def _reading_of(run: RunFolder) -> tuple[tuple[str | None, ...], dict[str, Any]]:
-    method, settings = settings_of_run(run)
-    own = inherited_read_options(run, settings["read"], pd.DataFrame())
+def _reading_of(run: SavedRun) -> tuple[tuple[str | None, ...], dict[str, Any]]:
+    own = run.inherited_read_options(pd.DataFrame(), {})
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
-    config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
+    config = run.config(run.method_settings() | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
     return names, {key: value for key, value in reader_kwargs(config.read).items() if key != "label_column"}

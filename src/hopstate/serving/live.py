@@ -31,9 +31,9 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
-from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
+from hopstate.runs.load import load_run, state_after_run_data
 from hopstate.runs.queries import QuerySession
+from hopstate.runs.saved_run import SavedRun
 from hopstate.serving.event_parser import (
     AUTO,
     ClockSkewLimit,
@@ -57,7 +57,6 @@ from hopstate.serving.snapshots import (
 from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import SliceSizer, Steps, run_in_context, run_to_completion
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 
@@ -66,7 +65,7 @@ BULK = 5_000  # events that are taken together when a log is read again without 
 SLICE = 32  # events of a commit that are scored before others may ask
 
 
-def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> int | None:
+def check_log(facts: Mapping[str, Any], run: SavedRun, model: str, place: object) -> int | None:
     """Return how many events the run's own data had when a log was begun, None if the log is new.
 
     The run and the fingerprint of its weights must be those in the log's facts; messages name the place of the log.
@@ -86,10 +85,10 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
     return found
 
 
-def signature(run: RunFolder) -> str:
+def signature(run: SavedRun) -> str:
     """Return a hash of what scores follow from besides the weights: settings and data."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
-    text = json.dumps([settings, load_data_facts(run)["content_hash"]], sort_keys=True)
+    text = json.dumps([settings, run.facts["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -142,10 +141,10 @@ class LiveRun:
         if snapshot_every < 1:
             raise ConfigError(f"snapshot_every is a number of events, at least 1; got {snapshot_every}")
         check_retention(retention)
-        self.run, self.late, self.snapshot_every, self.retention = RunFolder.open(run), late, snapshot_every, retention
+        self.run, self.late, self.snapshot_every, self.retention = SavedRun.open(run), late, snapshot_every, retention
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         self.max_clock_skew, self.unknown_fields = max_clock_skew, unknown_fields
-        require_event_stream_run(self.run)
+        self.run.require_events()
         self._resources, self.sink = ExitStack(), sink
         if sink is not None:
             self._resources.callback(sink.close)
@@ -154,8 +153,7 @@ class LiveRun:
             computation, task = self._resources.enter_context(load_run(run, device=device, bare=True))
             if not isinstance(task, LinkTask):
                 raise ConfigError(
-                    f"{self.run.path} is a run of {settings_of_run(self.run)[0].name}, which scores no pairs; "
-                    "see predict and stream"
+                    f"{self.run.path} is a run of {self.run.method.name}, which scores no pairs; see predict and stream"
                 )
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
@@ -163,7 +161,7 @@ class LiveRun:
             self._resources.enter_context(computation.precision())
             self.log = self._log_at(log)
             self._resources.callback(self.log.close)
-            self.method_name = settings_of_run(self.run)[0].name
+            self.method_name = self.run.method.name
             self._parser = EventParser(self.run, late)
             self._session: QuerySession | None = None
             self._recover()
@@ -201,7 +199,7 @@ class LiveRun:
                 )
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = self.dates = time_zone_of_dates(self.run)
+        dates = self.dates = self.run.dates
         self._parser.skew_limit = ClockSkewLimit(self.max_clock_skew, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(

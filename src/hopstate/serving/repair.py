@@ -21,6 +21,7 @@ from hopstate.data.stream_checkpoint import HEAD, earlier_heads, num_events_of
 from hopstate.errors import CheckpointError, HopstateError, HopstateWarning
 from hopstate.io.files import locked, make_folder, named_errors, remove_file, sync_folder
 from hopstate.runs.load import load_run, state_after_run_data
+from hopstate.runs.saved_run import SavedRun
 from hopstate.serving.live import signature
 from hopstate.serving.log import (
     ACKNOWLEDGED,
@@ -38,7 +39,6 @@ from hopstate.serving.log import (
 )
 from hopstate.streaming.live import fingerprint
 from hopstate.streaming.protocols import LiveTask
-from hopstate.training.run_folder import RunFolder
 
 Salvage = Callable[[EventLog | None, EventLog, int], None]
 
@@ -71,7 +71,7 @@ def repair(run: str | Path, folder: str | Path | None = None, log: str | None = 
         BusyError: it is being written.
         CheckpointError: it is a log of another version; or it was cut, and no snapshot leads on to what is intact.
     """
-    home = RunFolder.open(run).path / "live" if folder is None else Path(folder)
+    home = SavedRun.open(run).path / "live" if folder is None else Path(folder)
     with locked(home, "a live run"):
         with suppress(CheckpointError), closing(open_log(log or home)) as found:
             return Repair(found.place, found.start, len(found))
@@ -131,7 +131,7 @@ def _salvage(
         raise CheckpointError(f"the log in {state.parent} is of another version (format {facts['format']!r})")
     if not {"model", "run", "own_events"} <= facts.keys():
         with load_run(run, bare=True, **options) as (_, task):
-            own, live_task = RunFolder.open(run), cast(LiveTask[Any], task)
+            own, live_task = SavedRun.open(run), cast(LiveTask[Any], task)
             known = len(state_after_run_data(own, live_task))
             facts |= {"model": fingerprint(live_task), "run": signature(own), "own_events": known}
     snapshots = list[tuple[int, Path]]()

@@ -12,11 +12,10 @@ import pandas as pd
 
 from hopstate.data.dates import format_times
 from hopstate.errors import ConfigError
-from hopstate.runs.data import load_data_facts
+from hopstate.runs.saved_run import SavedRun
 from hopstate.serving.live import LiveRun, check_log
 from hopstate.serving.log import commit_batches, corruption_errors, open_log, parse_events
 from hopstate.serving.snapshots import state_at_log_start
-from hopstate.training.run_folder import RunFolder
 
 
 def replayed(
@@ -34,14 +33,14 @@ def replayed(
         ConfigError: the log is another run's.
         CheckpointError: it was cut, and no snapshot leads on from there.
     """
-    kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
-    facts, dates = kept.facts(), str(load_data_facts(RunFolder.open(run)).get("dates") or "")
+    kept = open_log(log or folder or SavedRun.open(run).path / "live", read_only=True)
+    facts, dates = kept.facts(), SavedRun.open(run).dates
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
         place = log or folder or live.run.path / "live"
         if check_log(facts, live.run, live.model, place) != live.own_events:
             raise ConfigError(f"the log in {place} was begun after other data than the run's")
         if kept.start:
-            state = Path(folder or RunFolder.open(run).path / "live") / "state"
+            state = Path(folder or SavedRun.open(run).path / "live") / "state"
             live.past = state_at_log_start(kept, state, live.model, live.own_events)
         for bodies in commit_batches(kept, live.position, 1):
             first, events = live.position, parse_events(bodies, live.position, kept.place)

@@ -26,7 +26,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_baselines, training_table
 from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
-from hopstate.runs.load import load_run, preprocess_for_run
+from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
 from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
@@ -153,10 +153,10 @@ def test_later_events_in_any_cut(tmp_path: Path) -> None:
     with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
         folder = RunFolder.open(trained_on.path)
         past, later_scaled = (
-            state_after_stream(task, preprocess_for_run(folder, own)),
-            preprocess_for_run(folder, later),
+            state_after_stream(task, folder.preprocess(own)),
+            folder.preprocess(later),
         )
-        expected = task.scorer_over(preprocess_for_run(folder, whole)).score(later.src, later.dst, later.t)
+        expected = task.scorer_over(folder.preprocess(whole)).score(later.src, later.dst, later.t)
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):

@@ -18,7 +18,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.methods.config import parse_given
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.shared.link import HISTORICAL_SHARE
-from hopstate.runs.data import resolve_config
+from hopstate.runs.run import resolve_config
 from hopstate.testing.conformance import F64
 
 METHODS = ("ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer")

@@ -23,8 +23,7 @@ from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
 from hopstate.methods.shared.baselines import baselines_not_beaten, graph_baselines
 from hopstate.methods.shared.node import adjusted_homophily, graph_stats
-from hopstate.runs.data import resolve_config
-from hopstate.runs.run import fit
+from hopstate.runs.run import fit, resolve_config
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.static_link import LinkConfig
