@@ -20,6 +20,7 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.layers.mpnn import pool
 from hopstate.methods import MODULES, get_method
+from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.ops.rows import segment_sum
 from hopstate.runs import export
 from hopstate.runs.export import export_inputs, export_run, reject_racing_sums, reject_without_export, sequential_sums
@@ -30,7 +31,8 @@ from hopstate.testing.conformance import F32_TIGHT, F64, PROGRAM
 from hopstate.training.tasks.node import RowBatches
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
-APART = ("gmn", "rgcn")  # programs of gmn need walks: tests/methods/gmn/test_gmn_export.py. rgcn has none
+APART = ["gmn"]  # its programs need walks: tests/methods/gmn/test_gmn_export.py
+APART += [name for name, one in BACKBONES.items() if one.edges == "relations"]  # have no program
 GRAPHS = [name for name in MODULES if get_method(name).data == "graph" and name not in APART]
 EXPORTED = [name for name in GRAPHS if callable(get_method(name).export)]
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}

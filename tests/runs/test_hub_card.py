@@ -12,7 +12,7 @@ import yaml
 import hopstate
 from hopstate.runs.hub import model_card
 from hopstate.runs.run import fit
-from hopstate.training.run_folder import RunFolder
+from hopstate.runs.saved_run import SavedRun
 from made_events import LOOP, small_run, table
 from made_tables import tables
 
@@ -80,6 +80,6 @@ def verdict(saved: Path, tmp_path: Path, mode: str, value: float) -> list[str]:
     (tmp_path / "baselines.json").write_text(json.dumps({"recency": {result["metric"]: sign * 0.5}}))
     return [
         re.sub(r"-?\d[\d.]*", "", line)
-        for line in model_card(RunFolder(tmp_path), ids=False).splitlines()
+        for line in model_card(SavedRun(tmp_path), ids=False).splitlines()
         if "baseline" in line or "recency" in line
     ]

@@ -28,10 +28,10 @@ from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
+from hopstate.runs.saved_run import SavedRun
 from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
-from hopstate.training.run_folder import RunFolder
 
 SMALL = {
     "model.num_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
@@ -151,7 +151,7 @@ def test_later_events_in_any_cut(tmp_path: Path) -> None:
     own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
     with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
-        folder = RunFolder.open(trained_on.path)
+        folder = SavedRun.open(trained_on.path)
         past, later_scaled = (
             state_after_stream(task, folder.preprocess(own)),
             folder.preprocess(later),
