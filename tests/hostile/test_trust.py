@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hopstate import evaluate, fit
 from hopstate.cli.main import main
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
 from hopstate.serving.live import LiveRun
 
 LOOP = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}
@@ -74,6 +74,13 @@ def test_data_other_than_plain_files_must_be_given_again(run: Path, source: str,
     assert main(["fit", "mlp", "--resume", f"--out={run}"]) == 2
     assert "config.json" in capsys.readouterr().err
     assert evaluate(run, own)
+
+
+@pytest.mark.parametrize("name", ["data", "read", "loop"])
+def test_a_setting_of_another_type_is_rejected_by_name(run: Path, name: str) -> None:
+    change(run, **{name: None})
+    with pytest.raises(CheckpointError, match=rf"config\.json.*{name}"):
+        evaluate(run)
 
 
 def test_a_link_to_a_device_is_not_a_plain_file(run: Path, tmp_path: Path) -> None:
@@ -355,7 +362,7 @@ def test_any_value_of_a_runs_json_files_is_read_or_rejected(
         code = main(command)
     output = err.getvalue()
     assert code in (0, 1, 2)
-    # an error names a file or the setting
-    assert not code or any(name in output for name in ("run", "e.csv", "later.csv", str(last))), output
+    setting = [last] if path.name == "config.json" and isinstance(last, str) and len(last) > 2 else []
+    assert not code or any(name in output for name in ("run", "e.csv", "later.csv", *setting)), output
     assert "unexpected" not in output, (path, groups, last, output)
     assert "not enough memory" not in output
