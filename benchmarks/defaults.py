@@ -198,7 +198,8 @@ def cells(graph: Graph, settings: Mapping[str, Any], methods: list[str], epochs:
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the finished runs of the suite."""
     file: Path | None = options.cells
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
+    stored = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
+    rows = [row for row in stored if row["seed"] == options.seed]
     done = {(row["graph"], row["method"], row["preset"]) for row in rows}
     names = [name for name in options.graphs.split(";") if name]
     for name, (load, settings) in graphs(options.folder, names, options.seed).items():
@@ -209,7 +210,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         for method, preset, work in cells(graph, settings, options.methods.split(","), options.epochs):
             if (name, method, preset) in done:
                 continue
-            row = {"graph": name, "method": method, "preset": preset, **work()}
+            row = {"graph": name, "seed": options.seed, "method": method, "preset": preset, **work()}
             rows.append(row)
             print(json.dumps(row), flush=True)
             if file:
